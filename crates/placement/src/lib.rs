@@ -1,1 +1,2 @@
 //! Placeholder.
+#![no_std]

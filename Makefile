@@ -1,0 +1,54 @@
+# One gate for people and for CI. `make check` is everything; each step is a target of its own.
+# Licences, bans and file shapes are policy too: deny.toml, and tests of the testkit crate.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.NOTPARALLEL:
+
+NEXTEST := 0.9.143
+DENY := 0.20.2
+# Where a missing tool is installed; one of the right version on PATH is used as it is.
+TOOLS ?= $(CURDIR)/.tools
+export PATH := $(TOOLS)/bin:$(PATH)
+CARGO := cargo
+
+.PHONY: check build fmt lint docs policy doctest test tools servers clean
+
+## The whole gate. The tests come last, so that their summary closes the output.
+check: tools fmt lint docs policy doctest test
+
+build:
+	$(CARGO) build --locked --release --bin clockwise
+
+fmt:
+	$(CARGO) fmt --all --check
+
+lint:
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+
+policy: tools
+	cargo-deny --locked check --hide-inclusion-graph licenses bans sources
+
+doctest:
+	$(CARGO) test --locked --workspace --doc --quiet
+
+test: tools servers
+	cargo-nextest nextest run --locked --workspace
+
+## Tests start these servers themselves and fail, never skip, without them.
+servers:
+	@for server in redis-server memcached etcd; do \
+	  command -v $$server >/dev/null || { \
+	    echo "$$server is missing: apt-get install redis-server memcached etcd-server" >&2; exit 1; }; \
+	done
+
+tools:
+	@have() { "cargo-$$1" $$3 --version 2>/dev/null | head -n 1 | grep -qF " $$2"; }; \
+	have nextest $(NEXTEST) nextest || $(CARGO) install --locked --root "$(TOOLS)" cargo-nextest@$(NEXTEST); \
+	have deny $(DENY) "" || $(CARGO) install --locked --root "$(TOOLS)" cargo-deny@$(DENY)
+
+clean:
+	$(CARGO) clean
