@@ -1,1 +1,29 @@
-//! Placeholder.
+//! Real servers for tests: redis-server, memcached and etcd, each on a free port of the loopback
+//! interface, with a directory of its own that is removed with it.
+//!
+//! Every call blocks and panics with the server's own log when something is wrong: a test can do
+//! nothing useful without its server, and a missing binary must fail, not skip. Inside tokio, the
+//! calls take some 50 ms each; where that matters, wrap them in `spawn_blocking`.
+//!
+//! A server ends with its value (killed by pid and waited for). It also ends with the test
+//! process, however that ends, because the kernel delivers the signal asked for through
+//! `setpriv --pdeathsig`.
+//!
+//! ```no_run
+//! use clockwise_testkit::{RedisOptions, RedisServer};
+//!
+//! let mut server = RedisServer::start(RedisOptions { append_only: true, ..RedisOptions::default() });
+//! assert_eq!(server.cli(&["SET", "key", "value"]), "OK");
+//! server.kill9();
+//! server.restart();
+//! ```
+
+mod etcd;
+mod memcached;
+mod port;
+mod process;
+mod redis;
+
+pub use etcd::{EtcdOptions, EtcdServer};
+pub use memcached::{MemcachedOptions, MemcachedServer};
+pub use redis::{RedisOptions, RedisServer};
