@@ -246,7 +246,8 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
     /// Only under the fence is this the last word on them.
     pub fn add_untracked_to_round(&mut self) {
         for queue in &mut self.queues {
-            let flies = |key: &K| self.flying.contains_key(key) || self.big_waiting.contains_key(key);
+            let flies =
+                |key: &K| self.flying.contains_key(key) || self.big_waiting.contains_key(key);
             for key in queue.untracked_to_round(flies) {
                 self.dirty_bytes += cost(&key);
             }
@@ -258,7 +259,10 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
     pub fn is_landed(&self) -> bool {
         self.flying.is_empty()
             && self.big_waiting.is_empty()
-            && self.queues.iter().all(|queue| queue.listed.is_empty() && queue.round_is_empty())
+            && self
+                .queues
+                .iter()
+                .all(|queue| queue.listed.is_empty() && queue.round_is_empty())
     }
 
     /// Touched keys that wait for the next round.
@@ -277,7 +281,11 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
     #[must_use]
     pub fn untracked(&self) -> (u64, u64) {
         let keys: usize = self.queues.iter().map(|queue| queue.untracked.len()).sum();
-        let bytes = self.queues.iter().flat_map(|queue| queue.untracked.values()).sum();
+        let bytes = self
+            .queues
+            .iter()
+            .flat_map(|queue| queue.untracked.values())
+            .sum();
         (keys as u64, bytes)
     }
 
@@ -303,14 +311,24 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
         }
         let allowed = throttle.keys_allowed(now_ms);
         if allowed == 0 {
-            return if self.has_work() { Next::At(throttle.ready_at(now_ms)) } else { Next::Nothing };
+            return if self.has_work() {
+                Next::At(throttle.ready_at(now_ms))
+            } else {
+                Next::Nothing
+            };
         }
         if let Some((key, lane)) = self.next_big() {
             throttle.spend(1, 0);
             return Next::Big(lane, key);
         }
-        let bytes = self.limits.batch_bytes_max.min(throttle.bytes_allowed(now_ms)).max(1);
-        let fitting = usize::try_from(bytes / self.bytes_per_key.max(1)).unwrap_or(usize::MAX).max(1);
+        let bytes = self
+            .limits
+            .batch_bytes_max
+            .min(throttle.bytes_allowed(now_ms))
+            .max(1);
+        let fitting = usize::try_from(bytes / self.bytes_per_key.max(1))
+            .unwrap_or(usize::MAX)
+            .max(1);
         let allowed = usize::try_from(allowed).unwrap_or(usize::MAX);
         match self.next_batch(self.limits.batch_keys_max.min(fitting).min(allowed)) {
             Some(batch) => {
@@ -382,7 +400,10 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
         let passes = self.big_passes.entry(key.clone()).or_insert(0);
         *passes += 1;
         if *passes >= BIG_PASSES_MAX {
-            self.stop = Some(CopyStop::BigKeyUnsteady { key: key.as_ref().to_vec(), passes: *passes });
+            self.stop = Some(CopyStop::BigKeyUnsteady {
+                key: key.as_ref().to_vec(),
+                passes: *passes,
+            });
         }
         self.make_dirty(lane, key);
     }
@@ -412,7 +433,9 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
     /// Whether a difference of this key means nothing yet, because it will be copied again anyway.
     #[must_use]
     pub fn will_be_copied(&self, lane: Lane, key: &K) -> bool {
-        self.flying.contains_key(key) || self.big_waiting.contains_key(key) || self.queues[lane.index()].waits(key)
+        self.flying.contains_key(key)
+            || self.big_waiting.contains_key(key)
+            || self.queues[lane.index()].waits(key)
     }
 
     fn dirt_goes_first(&self) -> bool {
@@ -431,7 +454,9 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
             self.dirty_bytes += bytes;
         }
         if self.dirty_bytes > 2 * self.limits.dirty_bytes_max && self.stop.is_none() {
-            self.stop = Some(CopyStop::DirtOutgrowsCopying { waiting: self.dirty() as u64 });
+            self.stop = Some(CopyStop::DirtOutgrowsCopying {
+                waiting: self.dirty() as u64,
+            });
         }
     }
 
@@ -457,7 +482,11 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
             self.next_lane = index + 1;
             let lane = Lane(u16::try_from(index).expect("lanes are counted by u16"));
             let bytes_estimated = self.bytes_per_key.saturating_mul(keys.len() as u64);
-            return Some(Batch { lane, keys, bytes_estimated });
+            return Some(Batch {
+                lane,
+                keys,
+                bytes_estimated,
+            });
         }
         None
     }
@@ -473,7 +502,9 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
                 keys.push(key);
                 continue;
             }
-            let Some(key) = queue.listed.pop_front() else { break };
+            let Some(key) = queue.listed.pop_front() else {
+                break;
+            };
             // It was read after tracking began, or will be: what touched it since is known.
             let covered = queue.waits(&key) || self.big_waiting.contains_key(&key);
             if !covered && !self.flying.contains_key(&key) {

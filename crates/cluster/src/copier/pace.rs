@@ -32,7 +32,9 @@ impl Pace {
     /// The pace before anything is known about the source.
     #[must_use]
     pub fn new() -> Self {
-        Self { window: WINDOW_START }
+        Self {
+            window: WINDOW_START,
+        }
     }
 
     /// Batches that may be in flight.
@@ -73,6 +75,10 @@ mod tests {
         }
         assert_eq!(pace.window(), WINDOW_MAX);
         pace.observe(1_000);
-        assert_eq!(pace.window(), WINDOW_MAX, "between the two bounds nothing changes");
+        assert_eq!(
+            pace.window(),
+            WINDOW_MAX,
+            "between the two bounds nothing changes"
+        );
     }
 }

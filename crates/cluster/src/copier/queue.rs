@@ -17,7 +17,12 @@ pub(super) struct Queue<K> {
 
 impl<K> Default for Queue<K> {
     fn default() -> Self {
-        Self { listed: VecDeque::new(), dirty: BTreeSet::new(), round: BTreeSet::new(), untracked: BTreeMap::new() }
+        Self {
+            listed: VecDeque::new(),
+            dirty: BTreeSet::new(),
+            round: BTreeSet::new(),
+            untracked: BTreeMap::new(),
+        }
     }
 }
 

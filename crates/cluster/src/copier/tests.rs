@@ -24,7 +24,10 @@ fn batch(copier: &mut Copier<Key>) -> Batch<Key> {
 }
 
 fn value(bytes: u64) -> Found {
-    Found::Value { bytes, untracked: false }
+    Found::Value {
+        bytes,
+        untracked: false,
+    }
 }
 
 fn land(copier: &mut Copier<Key>, mut batch: Batch<Key>) {
@@ -41,7 +44,11 @@ fn a_key_touched_while_it_is_copied_is_dirty_again_when_it_has_landed() {
     copier.touched(T, "a");
     assert_eq!(copier.dirty(), 0, "in flight, so it waits for the landing");
     copier.begin_round();
-    assert_eq!(copier.next(&mut unlimited(), 0), Next::Nothing, "one copy of a key in flight");
+    assert_eq!(
+        copier.next(&mut unlimited(), 0),
+        Next::Nothing,
+        "one copy of a key in flight"
+    );
     land(&mut copier, flight);
     assert_eq!(copier.dirty(), 1);
     copier.begin_round();
@@ -57,7 +64,11 @@ fn a_key_leaves_the_dirty_set_before_it_is_read() {
     assert_eq!((copier.dirty(), copier.in_flight()), (0, 1));
     copier.touched(T, "a");
     land(&mut copier, flight);
-    assert_eq!(copier.dirty(), 1, "a touch after it was taken is not cleared by its landing");
+    assert_eq!(
+        copier.dirty(),
+        1,
+        "a touch after it was taken is not cleared by its landing"
+    );
 }
 
 #[test]
@@ -82,17 +93,30 @@ fn a_key_listed_twice_or_listed_while_it_waits_or_flies_travels_once() {
 
 #[test]
 fn each_target_gets_its_own_batches_in_turn() {
-    let mut copier: Copier<Key> = Copier::new(2, Limits { batch_keys_max: 1, ..Limits::default() });
+    let mut copier: Copier<Key> = Copier::new(
+        2,
+        Limits {
+            batch_keys_max: 1,
+            ..Limits::default()
+        },
+    );
     for (lane, key) in [(Lane(0), "a"), (Lane(0), "b"), (Lane(1), "c")] {
         copier.listed(lane, key);
     }
-    let order: Vec<_> = (0..3).map(|_| batch(&mut copier)).map(|batch| (batch.lane, batch.keys[0])).collect();
+    let order: Vec<_> = (0..3)
+        .map(|_| batch(&mut copier))
+        .map(|batch| (batch.lane, batch.keys[0]))
+        .collect();
     assert_eq!(order, [(Lane(0), "a"), (Lane(1), "c"), (Lane(0), "b")]);
 }
 
 #[test]
 fn batches_shrink_to_the_bytes_they_may_hold_once_large_values_were_seen() {
-    let limits = Limits { batch_keys_max: 100, batch_bytes_max: 10_000, ..Limits::default() };
+    let limits = Limits {
+        batch_keys_max: 100,
+        batch_bytes_max: 10_000,
+        ..Limits::default()
+    };
     let mut copier: Copier<Vec<u8>> = Copier::new(1, limits);
     for number in 0..200_u8 {
         copier.listed(T, vec![number]);
@@ -105,7 +129,10 @@ fn batches_shrink_to_the_bytes_they_may_hold_once_large_values_were_seen() {
         copier.read(&mut batch, &found, &mut throttle);
         copier.landed(batch);
     }
-    assert_eq!(sizes[0], 39, "10,000 bytes at the 256 guessed before anything was seen");
+    assert_eq!(
+        sizes[0], 39,
+        "10,000 bytes at the 256 guessed before anything was seen"
+    );
     assert!(sizes[1..].iter().all(|&keys| keys <= 5), "{sizes:?}");
     assert_eq!(sizes.iter().sum::<usize>(), 200);
 }
@@ -116,7 +143,13 @@ fn the_throttle_is_honoured_in_keys() {
     for number in 0..200_u8 {
         copier.listed(T, vec![number]);
     }
-    let mut throttle = Throttle::new(Rate { keys_per_second: Some(100), bytes_per_second: None }, 0);
+    let mut throttle = Throttle::new(
+        Rate {
+            keys_per_second: Some(100),
+            bytes_per_second: None,
+        },
+        0,
+    );
     let (mut now_ms, mut taken) = (0, 0);
     loop {
         match copier.next(&mut throttle, now_ms) {
@@ -124,7 +157,10 @@ fn the_throttle_is_honoured_in_keys() {
             Next::At(ready_ms) => now_ms = ready_ms,
             _ => break,
         }
-        assert!(taken as u64 <= 5 + now_ms / 10, "{taken} keys after {now_ms} ms");
+        assert!(
+            taken as u64 <= 5 + now_ms / 10,
+            "{taken} keys after {now_ms} ms"
+        );
     }
     assert_eq!(taken, 200);
 }
@@ -140,8 +176,16 @@ fn a_large_value_travels_alone_and_stops_the_copy_when_three_passes_were_dirty()
     copier.landed(flight);
     for pass in 1..=3 {
         assert!(!copier.is_landed(), "it waits");
-        assert_eq!(copier.next(&mut unlimited(), 0), Next::Big(T, "big"), "pass {pass}");
-        assert_eq!(copier.next(&mut unlimited(), 0), Next::Nothing, "one at a time");
+        assert_eq!(
+            copier.next(&mut unlimited(), 0),
+            Next::Big(T, "big"),
+            "pass {pass}"
+        );
+        assert_eq!(
+            copier.next(&mut unlimited(), 0),
+            Next::Nothing,
+            "one at a time"
+        );
         copier.touched(T, "big");
         copier.big_landed(1_000_000, false, &mut unlimited());
         if pass < 3 {
@@ -152,7 +196,10 @@ fn a_large_value_travels_alone_and_stops_the_copy_when_three_passes_were_dirty()
             copier.landed(again);
         }
     }
-    let stop = CopyStop::BigKeyUnsteady { key: b"big".to_vec(), passes: 3 };
+    let stop = CopyStop::BigKeyUnsteady {
+        key: b"big".to_vec(),
+        passes: 3,
+    };
     assert_eq!(copier.stop(), Some(&stop));
     assert_eq!(copier.next(&mut unlimited(), 0), Next::Nothing);
 }
@@ -181,7 +228,13 @@ fn untracked_values_are_copied_again_in_the_last_round_and_forgotten_when_gone()
         copier.listed(T, key);
     }
     let mut flight = batch(&mut copier);
-    let found = [Found::Value { bytes: 7, untracked: true }, value(3)];
+    let found = [
+        Found::Value {
+            bytes: 7,
+            untracked: true,
+        },
+        value(3),
+    ];
     copier.read(&mut flight, &found, &mut unlimited());
     copier.landed(flight);
     assert_eq!(copier.untracked(), (1, 7));
@@ -198,17 +251,33 @@ fn untracked_values_are_copied_again_in_the_last_round_and_forgotten_when_gone()
 
 #[test]
 fn more_untracked_values_than_fit_under_the_fence_stop_the_copy() {
-    let mut copier: Copier<Key> = Copier::new(1, Limits { untracked_keys_max: 1, ..Limits::default() });
+    let mut copier: Copier<Key> = Copier::new(
+        1,
+        Limits {
+            untracked_keys_max: 1,
+            ..Limits::default()
+        },
+    );
     copier.listed(T, "a");
     copier.listed(T, "b");
     let mut flight = batch(&mut copier);
-    copier.read(&mut flight, &[Found::Value { bytes: 1, untracked: true }; 2], &mut unlimited());
+    copier.read(
+        &mut flight,
+        &[Found::Value {
+            bytes: 1,
+            untracked: true,
+        }; 2],
+        &mut unlimited(),
+    );
     assert_eq!(copier.stop(), Some(&CopyStop::TooManyUntracked { keys: 2 }));
 }
 
 #[test]
 fn dirt_beyond_its_bound_goes_before_the_listing_and_twice_as_much_stops_the_copy() {
-    let limits = Limits { dirty_bytes_max: 10 * (KEY_OVERHEAD_BYTES + 4), ..Limits::default() };
+    let limits = Limits {
+        dirty_bytes_max: 10 * (KEY_OVERHEAD_BYTES + 4),
+        ..Limits::default()
+    };
     let mut copier: Copier<alloc::string::String> = Copier::new(1, limits);
     let name = |number: usize| alloc::format!("k{number:03}");
     copier.listed(T, "listed".to_string());
@@ -218,13 +287,18 @@ fn dirt_beyond_its_bound_goes_before_the_listing_and_twice_as_much_stops_the_cop
     assert!(copier.wants_listing());
     copier.touched(T, name(10));
     assert!(!copier.wants_listing(), "the listing slows down");
-    let Next::Batch(batch) = copier.next(&mut unlimited(), 0) else { panic!("no batch") };
+    let Next::Batch(batch) = copier.next(&mut unlimited(), 0) else {
+        panic!("no batch")
+    };
     assert_eq!(batch.keys.len(), 12, "all the dirt, then what was listed");
     assert_eq!(batch.keys[0], name(0));
     for number in 100..121 {
         copier.touched(T, name(number));
     }
-    assert_eq!(copier.stop(), Some(&CopyStop::DirtOutgrowsCopying { waiting: 21 }));
+    assert_eq!(
+        copier.stop(),
+        Some(&CopyStop::DirtOutgrowsCopying { waiting: 21 })
+    );
 }
 
 #[test]
@@ -236,9 +310,17 @@ fn a_difference_counts_only_if_nobody_touched_the_key() {
     assert_eq!(copier.settle_suspects(), 1);
     assert_eq!(copier.counts().mismatches, 1);
     copier.begin_round();
-    assert_eq!(batch(&mut copier).keys, ["different", "lagging"], "both are copied again");
+    assert_eq!(
+        batch(&mut copier).keys,
+        ["different", "lagging"],
+        "both are copied again"
+    );
     copier.suspect(T, "different");
-    assert_eq!(copier.settle_suspects(), 0, "in flight: its next copy is compared");
+    assert_eq!(
+        copier.settle_suspects(),
+        0,
+        "in flight: its next copy is compared"
+    );
 }
 
 /// Everything that can happen to two keys, in every order, up to a bound: writes at the source, late
@@ -300,10 +382,16 @@ mod every_order {
         if !world.news.is_empty() {
             push(&|world, copier| {
                 let key = world.news.remove(0);
-                let flies = world.flights.iter().any(|flight| flight.keys.contains(&key));
+                let flies = world
+                    .flights
+                    .iter()
+                    .any(|flight| flight.keys.contains(&key));
                 match bug {
                     Bug::ClearedAfterTheCopy if flies => {}
-                    Bug::SecondCopyInFlight if flies => world.flights.push(Flight { keys: vec![key], read: None }),
+                    Bug::SecondCopyInFlight if flies => world.flights.push(Flight {
+                        keys: vec![key],
+                        read: None,
+                    }),
                     _ => copier.touched(T, NAMES[key]),
                 }
             });
@@ -318,7 +406,11 @@ mod every_order {
         for at in 0..world.flights.len() {
             if world.flights[at].read.is_none() {
                 push(&|world, _| {
-                    let values = world.flights[at].keys.iter().map(|&key| world.source[key]).collect();
+                    let values = world.flights[at]
+                        .keys
+                        .iter()
+                        .map(|&key| world.source[key])
+                        .collect();
                     world.flights[at].read = Some(values);
                 });
             } else {
@@ -329,7 +421,11 @@ mod every_order {
                         world.target[key] = *value;
                     }
                     let keys: Vec<_> = flight.keys.iter().map(|&key| NAMES[key]).collect();
-                    copier.landed(Batch { lane: T, keys, bytes_estimated: 0 });
+                    copier.landed(Batch {
+                        lane: T,
+                        keys,
+                        bytes_estimated: 0,
+                    });
                 });
             }
         }
@@ -337,7 +433,10 @@ mod every_order {
     }
 
     fn is_quiet(world: &World, copier: &Copier<Key>) -> bool {
-        world.news.is_empty() && world.flights.is_empty() && copier.is_landed() && copier.dirty() == 0
+        world.news.is_empty()
+            && world.flights.is_empty()
+            && copier.is_landed()
+            && copier.dirty() == 0
     }
 
     /// Explores every order; returns the number of worlds and the first quiet one with differing sides.
@@ -358,7 +457,12 @@ mod every_order {
                 return (count, Some(world));
             }
             let known: &mut BTreeSet<_> = seen.entry(world.clone()).or_default();
-            if known.insert(alloc::format!("{:?}{:?}{:?}", copier.queues, copier.flying, copier.next_lane)) {
+            if known.insert(alloc::format!(
+                "{:?}{:?}{:?}",
+                copier.queues,
+                copier.flying,
+                copier.next_lane
+            )) {
                 count += 1;
                 todo.extend(steps(&world, &copier, bug));
             }

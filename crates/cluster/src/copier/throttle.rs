@@ -54,12 +54,19 @@ impl Throttle {
     /// The limits in force.
     #[must_use]
     pub fn rate(&self) -> Rate {
-        Rate { keys_per_second: self.keys.limit, bytes_per_second: self.bytes.limit }
+        Rate {
+            keys_per_second: self.keys.limit,
+            bytes_per_second: self.bytes.limit,
+        }
     }
 
     /// How many keys may be read now; 0 also while bytes are owed.
     pub fn keys_allowed(&mut self, now_ms: u64) -> u64 {
-        if self.bytes.available(now_ms) == 0 { 0 } else { self.keys.available(now_ms) }
+        if self.bytes.available(now_ms) == 0 {
+            0
+        } else {
+            self.keys.available(now_ms)
+        }
     }
 
     /// How many bytes may be read now.
@@ -98,13 +105,21 @@ struct Bucket {
 
 impl Bucket {
     fn new(limit: Option<u64>, now_ms: u64) -> Self {
-        Self { limit, level: Self::burst(limit), filled_at_ms: now_ms }
+        Self {
+            limit,
+            level: Self::burst(limit),
+            filled_at_ms: now_ms,
+        }
     }
 
     fn set(&mut self, limit: Option<u64>, now_ms: u64) {
         self.fill(now_ms);
         let burst = Self::burst(limit);
-        self.level = if self.limit.is_none() { burst } else { self.level.min(burst) };
+        self.level = if self.limit.is_none() {
+            burst
+        } else {
+            self.level.min(burst)
+        };
         self.limit = limit;
     }
 
@@ -121,8 +136,12 @@ impl Bucket {
         let elapsed_ms = now_ms.saturating_sub(self.filled_at_ms);
         self.filled_at_ms = now_ms.max(self.filled_at_ms);
         if let Some(limit) = self.limit {
-            let inflow = i64::try_from(Self::flow(limit).saturating_mul(elapsed_ms)).unwrap_or(i64::MAX);
-            self.level = self.level.saturating_add(inflow).min(Self::burst(self.limit));
+            let inflow =
+                i64::try_from(Self::flow(limit).saturating_mul(elapsed_ms)).unwrap_or(i64::MAX);
+            self.level = self
+                .level
+                .saturating_add(inflow)
+                .min(Self::burst(self.limit));
         }
     }
 
@@ -142,22 +161,28 @@ impl Bucket {
 
     fn refund(&mut self, tokens: u64) {
         if self.limit.is_some() {
-            self.level = self.level.saturating_add(in_units(tokens)).min(Self::burst(self.limit));
+            self.level = self
+                .level
+                .saturating_add(in_units(tokens))
+                .min(Self::burst(self.limit));
         }
     }
 
     fn ready_at(&self, now_ms: u64) -> u64 {
         match (self.limit, u64::try_from(TOKEN.saturating_sub(self.level))) {
-            (Some(limit), Ok(missing)) => {
-                self.filled_at_ms.saturating_add(missing.div_ceil(Self::flow(limit))).max(now_ms)
-            }
+            (Some(limit), Ok(missing)) => self
+                .filled_at_ms
+                .saturating_add(missing.div_ceil(Self::flow(limit)))
+                .max(now_ms),
             _ => now_ms,
         }
     }
 }
 
 fn in_units(tokens: u64) -> i64 {
-    i64::try_from(tokens).unwrap_or(i64::MAX).saturating_mul(TOKEN)
+    i64::try_from(tokens)
+        .unwrap_or(i64::MAX)
+        .saturating_mul(TOKEN)
 }
 
 #[cfg(test)]
@@ -166,7 +191,10 @@ mod tests {
     use alloc::vec::Vec;
 
     fn keys(limit: u64) -> Rate {
-        Rate { keys_per_second: Some(limit), bytes_per_second: None }
+        Rate {
+            keys_per_second: Some(limit),
+            bytes_per_second: None,
+        }
     }
 
     /// Takes whatever is allowed at every millisecond and returns when each key passed.
@@ -181,7 +209,12 @@ mod tests {
     }
 
     fn most_in_one_second(passed: &[u64]) -> u64 {
-        let window = |&start: &u64| passed.iter().filter(|&&at| (start..start + 1000).contains(&at)).count() as u64;
+        let window = |&start: &u64| {
+            passed
+                .iter()
+                .filter(|&&at| (start..start + 1000).contains(&at))
+                .count() as u64
+        };
         passed.iter().map(window).max().unwrap_or(0)
     }
 
@@ -191,7 +224,11 @@ mod tests {
             let mut throttle = Throttle::new(keys(limit), 0);
             let passed = greedy(&mut throttle, 0, 10_000);
             assert!(most_in_one_second(&passed) <= limit, "limit {limit}");
-            assert!(passed.len() as u64 >= limit * 9, "limit {limit}: {} keys in 10 s", passed.len());
+            assert!(
+                passed.len() as u64 >= limit * 9,
+                "limit {limit}: {} keys in 10 s",
+                passed.len()
+            );
         }
     }
 
@@ -209,7 +246,10 @@ mod tests {
 
     #[test]
     fn bytes_beyond_the_estimate_are_paid_back_before_the_next_key() {
-        let rate = Rate { keys_per_second: None, bytes_per_second: Some(1_000_000) };
+        let rate = Rate {
+            keys_per_second: None,
+            bytes_per_second: Some(1_000_000),
+        };
         let mut throttle = Throttle::new(rate, 0);
         throttle.spend(1, 1_000_000);
         assert_eq!(throttle.keys_allowed(0), 0);
@@ -225,7 +265,11 @@ mod tests {
             let mut throttle = Throttle::new(keys(limit), 0);
             throttle.spend(throttle.clone().keys_allowed(0), 0);
             let ready_ms = throttle.ready_at(0);
-            assert_eq!(throttle.clone().keys_allowed(ready_ms - 1), 0, "limit {limit}");
+            assert_eq!(
+                throttle.clone().keys_allowed(ready_ms - 1),
+                0,
+                "limit {limit}"
+            );
             assert!(throttle.keys_allowed(ready_ms) >= 1, "limit {limit}");
         }
     }
