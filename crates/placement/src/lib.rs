@@ -1,2 +1,66 @@
-//! Placeholder.
+//! Which node owns a key, and what changes hands when the set of nodes changes.
+//!
+//! A key's bytes become a *position* on a circle of 2^64. *Points* cut the circle into *intervals*, each
+//! `(after, through]`, and each interval has an ordered list of owners: that list is a [`Placement`], and
+//! everything else here makes one, asks one, or compares two. It is arithmetic only: no clock, no
+//! randomness, no I/O, the same answer in every process.
+//!
+//! ```
+//! use clockwise_placement::{Member, RingSpec, diff};
+//! let member = |id: &str| Member::new(id.parse().unwrap());
+//! let ring = RingSpec::new(["cache-a", "cache-b", "cache-c"].map(member)).build()?;
+//! let owner = ring.owner(b"user:42");
+//!
+//! let joined = RingSpec::new(["cache-a", "cache-b", "cache-c", "cache-d"].map(member)).build()?;
+//! let movement = diff(&ring, &joined).unwrap().movement();
+//! assert!(movement.flows.iter().all(|flow| flow.target.as_str() == "cache-d"));
+//! assert_eq!(movement.copies, movement.copies_least);
+//! # let _ = owner;
+//! # Ok::<(), clockwise_placement::PlacementError>(())
+//! ```
 #![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod balance;
+mod diff;
+mod domain;
+mod ends;
+mod error;
+mod fingerprint;
+mod interval;
+mod loss;
+mod modulo;
+mod movement;
+mod node;
+mod placement;
+mod position;
+mod preference;
+mod replicas;
+mod ring;
+mod scheme;
+mod shortfall;
+mod slots;
+mod topology;
+mod weight;
+
+pub use balance::{Balance, Load, expected_cv};
+pub use diff::{Change, Diff, KeySpaceError, diff};
+pub use domain::{DOMAIN_DEPTH_MAX, Domain, DomainError};
+pub use error::PlacementError;
+pub use fingerprint::Fingerprint;
+pub use interval::Interval;
+pub use loss::Loss;
+pub use modulo::{modulo_moved_share, modulo_owner};
+pub use movement::{Flow, Movement};
+pub use node::{Member, NameFault, NodeId, NodeIdError, NodeIx};
+pub use placement::{OwnedInterval, Placement, Point};
+pub use position::{HexError, Position};
+pub use preference::Preference;
+pub use ring::{MEMBERS_MAX, POINTS_MAX, POINTS_PER_WEIGHT, RingSpec, Spread};
+pub use scheme::{KeyHash, Recipe, Scheme};
+pub use shortfall::Shortfall;
+pub use slots::SLOTS_MAX;
+pub use weight::{Weight, WeightError};

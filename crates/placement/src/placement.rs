@@ -1,0 +1,375 @@
+//! The core type: a circle of intervals, each with the ordered list of its owners.
+//!
+//! Every generator ends in this list, so there is one lookup, one comparison and one measure for all of
+//! them. A placement never changes; a new membership is a new placement.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::ends::{Ends, Sorted};
+use crate::preference::Preference;
+use crate::ring::MEMBERS_MAX;
+use crate::topology::Topology;
+use crate::{
+    Fingerprint, Interval, Member, NodeId, NodeIx, PlacementError, Position, Scheme, Shortfall,
+};
+
+/// Which nodes own which positions of the circle.
+///
+/// Immutable and `Send + Sync`; share it behind an `Arc`. A lookup allocates nothing.
+///
+/// ```
+/// use clockwise_placement::{Member, NodeId, RingSpec};
+/// let members = ["cache-a", "cache-b", "cache-c"].map(|id| Member::new(id.parse().unwrap()));
+/// let placement = RingSpec { replicas: 2, ..RingSpec::new(members) }.build()?;
+/// let owner: &NodeId = placement.owner(b"user:42");
+/// assert_eq!(placement.replicas(b"user:42").next(), Some(owner));
+/// assert_eq!(placement.replicas(b"user:42").count(), 2);
+/// # Ok::<(), clockwise_placement::PlacementError>(())
+/// ```
+#[derive(Clone)]
+pub struct Placement {
+    scheme: Scheme,
+    // Invariant: ascending by id, no id twice.
+    members: Box<[Member]>,
+    pub(crate) topology: Topology,
+    pub(crate) ends: Ends,
+    // Invariant: row-major, `width` distinct nodes for each end, the owner first.
+    lists: Box<[NodeIx]>,
+    width: usize,
+    replicas: u8,
+    // By rank: whether the node stands in any list.
+    placed: Box<[bool]>,
+}
+
+/// A point of explicit position, for rings that are computed elsewhere and for small examples.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Point {
+    /// Where it lies.
+    pub position: Position,
+    /// Whose it is: an index into the members as they are given.
+    pub member: usize,
+}
+
+impl Placement {
+    /// A ring from explicit points.
+    ///
+    /// Points at one position are ordered by node id; the first has the interval, the others are passed
+    /// by walks. A member without a point is never chosen.
+    ///
+    /// # Errors
+    /// No members, an id twice, domains of unequal depth, no replicas, no points, a point of an unknown
+    /// member.
+    ///
+    /// ```
+    /// use clockwise_placement::{Member, Placement, Point, Position, Scheme};
+    /// let members = ["A", "B", "C"].map(|id| Member::new(id.parse().unwrap()));
+    /// let points = [(20, 0), (50, 1), (80, 2)]
+    ///     .map(|(position, member)| Point { position: Position(position), member });
+    /// let ring = Placement::from_points(Scheme::default(), members, 1, points)?;
+    /// let owner = |position| ring.node(ring.owner_at(Position(position))).id.as_str();
+    /// assert_eq!((owner(20), owner(21), owner(50), owner(81)), ("A", "B", "B", "A"));
+    /// # Ok::<(), clockwise_placement::PlacementError>(())
+    /// ```
+    pub fn from_points(
+        scheme: Scheme,
+        members: impl IntoIterator<Item = Member>,
+        replicas: u8,
+        points: impl IntoIterator<Item = Point>,
+    ) -> Result<Self, PlacementError> {
+        let roll = Roll::new(members, replicas)?;
+        let mut placed = Vec::new();
+        for point in points {
+            placed.push((point.position, roll.rank(point.member)?));
+        }
+        roll.into_ring(scheme, placed)
+    }
+
+    /// The recipe that turns keys into positions.
+    #[must_use]
+    pub fn scheme(&self) -> &Scheme {
+        &self.scheme
+    }
+
+    /// How many replicas were asked for; lists are shorter where there are fewer nodes.
+    #[must_use]
+    pub fn replicas_wanted(&self) -> u8 {
+        self.replicas
+    }
+
+    /// How many nodes each position has: the replicas asked for, or all nodes if they are fewer.
+    #[must_use]
+    pub fn replicas_placed(&self) -> usize {
+        self.width
+    }
+
+    /// The members, ascending by id; a [`NodeIx`] is a rank here.
+    #[must_use]
+    pub fn nodes(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The member of a rank.
+    #[inline]
+    #[must_use]
+    pub fn node(&self, node: NodeIx) -> &Member {
+        &self.members[node.get()]
+    }
+
+    /// The rank of a member. O(log members).
+    #[must_use]
+    pub fn index_of(&self, id: &NodeId) -> Option<NodeIx> {
+        self.members
+            .binary_search_by(|member| member.id.cmp(id))
+            .ok()
+            .map(NodeIx::of)
+    }
+
+    /// Where a key lies.
+    #[inline]
+    #[must_use]
+    pub fn position(&self, key: &[u8]) -> Position {
+        self.scheme.position(key)
+    }
+
+    /// The node that owns a key: one hash and one search.
+    #[inline]
+    #[must_use]
+    pub fn owner(&self, key: &[u8]) -> &NodeId {
+        &self.node(self.owner_at(self.position(key))).id
+    }
+
+    /// The nodes that hold a key, the owner first.
+    pub fn replicas(&self, key: &[u8]) -> impl ExactSizeIterator<Item = &NodeId> {
+        self.replicas_at(self.position(key))
+            .iter()
+            .map(|&node| &self.node(node).id)
+    }
+
+    /// The node that owns a position.
+    #[inline]
+    #[must_use]
+    pub fn owner_at(&self, position: Position) -> NodeIx {
+        self.lists[self.ends.find(position) * self.width]
+    }
+
+    /// The nodes that hold a position, the owner first: a slice of a precomputed list.
+    #[inline]
+    #[must_use]
+    pub fn replicas_at(&self, position: Position) -> &[NodeIx] {
+        self.list(self.ends.find(position))
+    }
+
+    /// What is missing at a position of the replicas asked for and of their spread.
+    #[must_use]
+    pub fn shortfall_at(&self, position: Position) -> Shortfall {
+        Shortfall::of(self.replicas, self.replicas_at(position), &self.topology)
+    }
+
+    /// All nodes in the order in which a position prefers them; the replicas come first.
+    ///
+    /// After them it goes on clockwise by the same rule, so that a router which must skip a node comes to
+    /// another failure domain first. Health belongs to the caller: `preference(p).find(|n| up(n))`.
+    #[must_use]
+    pub fn preference(&self, position: Position) -> Preference<'_> {
+        self.preference_from(self.ends.find(position))
+    }
+
+    /// The point that owns a position, with its interval and its index.
+    #[must_use]
+    pub fn interval_at(&self, position: Position) -> OwnedInterval<'_> {
+        self.owned(self.ends.find(position))
+    }
+
+    /// The intervals clockwise from the lowest end, each with its owners; together they are the circle.
+    pub fn intervals(&self) -> impl Iterator<Item = (Interval, &[NodeIx])> {
+        (0..self.ends.count())
+            .filter(|&index| self.ends.has_interval(index))
+            .map(|index| {
+                let owned = self.owned(index);
+                (owned.interval, owned.owners)
+            })
+    }
+
+    /// The points clockwise from the lowest, those included that share their position with an earlier one.
+    pub fn points(&self) -> impl ExactSizeIterator<Item = (Position, NodeIx)> {
+        (0..self.ends.count()).map(|index| (self.ends.end(index), self.list(index)[0]))
+    }
+
+    /// How many points there are, or slots.
+    #[must_use]
+    pub fn point_count(&self) -> usize {
+        self.ends.count()
+    }
+
+    /// A digest of all that decides who owns what: equal fingerprints place every key alike.
+    ///
+    /// O(points); keep it rather than ask again.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(self)
+    }
+
+    /// Bytes on the heap for points and lists, members not counted.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.ends.heap_bytes() + size_of_val(&*self.lists)
+    }
+
+    /// The preference list of the interval of this index.
+    pub(crate) fn preference_from(&self, index: usize) -> Preference<'_> {
+        Preference::new(self, index)
+    }
+
+    #[inline]
+    pub(crate) fn list(&self, index: usize) -> &[NodeIx] {
+        &self.lists[index * self.width..][..self.width]
+    }
+
+    /// Whether a node holds any position at all.
+    pub(crate) fn places(&self, node: NodeIx) -> bool {
+        self.placed[node.get()]
+    }
+
+    pub(crate) fn owned(&self, index: usize) -> OwnedInterval<'_> {
+        let through = self.ends.end(index);
+        OwnedInterval {
+            interval: Interval {
+                after: self.ends.end_before(index),
+                through,
+            },
+            owners: self.list(index),
+            index,
+        }
+    }
+}
+
+impl fmt::Debug for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Placement")
+            .field("scheme", &self.scheme)
+            .field("members", &self.members.len())
+            .field("points", &self.ends.count())
+            .field("replicas", &self.replicas)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An interval with its owners.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OwnedInterval<'a> {
+    /// The positions; the point lies at their end.
+    pub interval: Interval,
+    /// The nodes that hold them, the owner first.
+    pub owners: &'a [NodeIx],
+    /// The index of the point among all points, clockwise from the lowest.
+    pub index: usize,
+}
+
+/// The members of a placement that is being built, in order, with their places.
+pub(crate) struct Roll {
+    pub(crate) members: Vec<Member>,
+    pub(crate) topology: Topology,
+    pub(crate) replicas: u8,
+    // The rank of each member in the order in which they were given.
+    rank_of_given: Vec<NodeIx>,
+}
+
+impl Roll {
+    /// Sorts the members by id and checks what concerns them all.
+    pub(crate) fn new(
+        members: impl IntoIterator<Item = Member>,
+        replicas: u8,
+    ) -> Result<Self, PlacementError> {
+        let mut given: Vec<(usize, Member)> = members.into_iter().enumerate().collect();
+        if given.len() > MEMBERS_MAX {
+            return Err(PlacementError::TooManyMembers {
+                members: given.len(),
+            });
+        }
+        if replicas == 0 {
+            return Err(PlacementError::ZeroReplicas);
+        }
+        given.sort_unstable_by(|(_, a), (_, b)| a.id.cmp(&b.id));
+        if let Some(pair) = given.windows(2).find(|pair| pair[0].1.id == pair[1].1.id) {
+            return Err(PlacementError::DuplicateNode {
+                node: pair[0].1.id.clone(),
+            });
+        }
+        let mut rank_of_given = alloc::vec![NodeIx::NONE; given.len()];
+        for (rank, (at, _)) in given.iter().enumerate() {
+            rank_of_given[*at] = NodeIx::of(rank);
+        }
+        let members: Vec<Member> = given.into_iter().map(|(_, member)| member).collect();
+        let topology = Topology::new(&members)?;
+        Ok(Self {
+            members,
+            topology,
+            replicas,
+            rank_of_given,
+        })
+    }
+
+    /// The rank of the member that was given at this index.
+    pub(crate) fn rank(&self, given: usize) -> Result<NodeIx, PlacementError> {
+        let unknown = PlacementError::UnknownMember {
+            member: given,
+            members: self.members.len(),
+        };
+        self.rank_of_given.get(given).copied().ok_or(unknown)
+    }
+
+    /// A ring of these points, in any order.
+    pub(crate) fn into_ring(
+        self,
+        scheme: Scheme,
+        mut points: Vec<(Position, NodeIx)>,
+    ) -> Result<Placement, PlacementError> {
+        if points.is_empty() {
+            return Err(PlacementError::NoPoints);
+        }
+        // Members stand in the order of their ids, so this is the order by (position, node id).
+        points.sort_unstable();
+        let (ends, owners): (Vec<Position>, Vec<NodeIx>) = points.into_iter().unzip();
+        let nodes = self
+            .placed(&owners)
+            .iter()
+            .filter(|&&placed| placed)
+            .count();
+        let width = nodes.min(usize::from(self.replicas));
+        let lists = crate::replicas::lists(&owners, &self.topology, self.members.len(), width);
+        Ok(self.into_placement(scheme, Ends::Sorted(Sorted::new(ends)), lists, width))
+    }
+
+    /// A placement of these lists, which the caller has checked.
+    pub(crate) fn into_placement(
+        self,
+        scheme: Scheme,
+        ends: Ends,
+        lists: Box<[NodeIx]>,
+        width: usize,
+    ) -> Placement {
+        assert_eq!(lists.len(), ends.count() * width, "every end has its list");
+        let placed = self.placed(&lists);
+        Placement {
+            scheme,
+            members: self.members.into_boxed_slice(),
+            topology: self.topology,
+            ends,
+            lists,
+            width,
+            replicas: self.replicas,
+            placed,
+        }
+    }
+
+    /// By rank, whether a node stands among these.
+    fn placed(&self, owners: &[NodeIx]) -> Box<[bool]> {
+        let mut placed = alloc::vec![false; self.members.len()];
+        for owner in owners {
+            placed[owner.get()] = true;
+        }
+        placed.into_boxed_slice()
+    }
+}
