@@ -1,0 +1,539 @@
+//! What a record must satisfy, and what is said when it does not.
+//!
+//! Checked wherever a record comes into being: read from a store, made new, or derived from another.
+//! Whether its layouts can be built into placements is asked where they change and where a view is made.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use clockwise_placement::{MEMBERS_MAX, NodeId, PlacementError};
+
+use crate::change::{Change, Direction, Handoff, HandoffKind, HandoffState};
+use crate::layout::{Layout, LayoutError};
+use crate::record::{Record, ServiceClass};
+use crate::{Address, Generation, Node, NodeState, StagedId};
+
+/// The most edits that may wait for `apply`: one change should be something a person can read.
+pub const STAGED_MAX: usize = 1_024;
+
+/// The most users on a node that a record may allow to write.
+pub const FOREIGN_WRITERS_MAX: usize = 64;
+
+/// How a record contradicts itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum InvalidRecord {
+    /// The epoch is 0, before the first.
+    NoEpoch,
+    /// No nodes: nobody could own a key.
+    NoNodes,
+    /// More nodes than a placement holds.
+    TooManyNodes {
+        /// How many there are.
+        nodes: usize,
+    },
+    /// Two nodes of one id.
+    DuplicateNode {
+        /// The id.
+        node: NodeId,
+    },
+    /// Two nodes at one address would take each other's keys for their own.
+    SharedAddress {
+        /// The address.
+        address: Address,
+        /// One of them.
+        node: NodeId,
+        /// The other.
+        other: NodeId,
+    },
+    /// A weight of 0.
+    ZeroWeight {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node whose generation is 0, or not above the one its tombstone keeps.
+    GenerationReused {
+        /// The node.
+        node: NodeId,
+        /// The generation it has.
+        generation: Generation,
+        /// The highest that was used before.
+        used: Generation,
+    },
+    /// Two tombstones of one id.
+    DuplicateTombstone {
+        /// The id.
+        node: NodeId,
+    },
+    /// A pool of class store keeps one copy of each key.
+    ReplicasInStore {
+        /// How many were asked for.
+        replicas: u8,
+    },
+    /// A node comes or goes, but no change runs, or the change in flight says otherwise.
+    StateWithoutChange {
+        /// The node.
+        node: NodeId,
+        /// The state it is in.
+        state: NodeState,
+    },
+    /// Two staged edits of one number.
+    DuplicateStaged {
+        /// The number.
+        id: StagedId,
+    },
+    /// More staged edits than one change may have.
+    TooManyStaged {
+        /// How many there are.
+        staged: usize,
+    },
+    /// More names of foreign writers than a record may have, or one that is no user name.
+    ForeignWriters,
+    /// A layout of the change in flight names a node that the record does not have.
+    UnknownMember {
+        /// The id.
+        node: NodeId,
+    },
+    /// A layout of the change in flight names a node twice.
+    DuplicateMember {
+        /// The id.
+        node: NodeId,
+    },
+    /// A node that is in neither layout of the change in flight.
+    UnplacedNode {
+        /// The id.
+        node: NodeId,
+    },
+    /// A handoff that cannot be: its source or a target does not fit the layouts, or there are two of them.
+    Handoff {
+        /// Its source.
+        source: NodeId,
+        /// What does not fit.
+        fault: HandoffFault,
+    },
+    /// Two handoffs in handover: only one source is fenced at a time.
+    TwoHandovers {
+        /// The source of one.
+        source: NodeId,
+        /// The source of the other.
+        other: NodeId,
+    },
+    /// A layout that cannot be built.
+    Layout(LayoutError),
+}
+
+/// What does not fit about a handoff.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum HandoffFault {
+    /// Another of the same source and kind.
+    Duplicate,
+    /// It gives to nobody.
+    NoTargets,
+    /// It gives to its own source, or to one target twice.
+    Target {
+        /// The target.
+        target: NodeId,
+    },
+    /// Its source or a target is not in the layout it should be in.
+    NotInLayout {
+        /// The node.
+        node: NodeId,
+    },
+    /// Its kind or state does not go with the direction of the change.
+    Direction,
+    /// It is flipped without saying to which run of which data, or the reverse.
+    Flip,
+    /// It is flipped in a change that goes back, and nothing brings the keys back from a target.
+    NoReverse {
+        /// The target that keeps them.
+        target: NodeId,
+    },
+}
+
+impl From<LayoutError> for InvalidRecord {
+    fn from(error: LayoutError) -> Self {
+        Self::Layout(error)
+    }
+}
+
+impl Record {
+    /// Whether the record is consistent. O(nodes × log nodes), without building a placement.
+    pub(crate) fn check(&self) -> Result<(), InvalidRecord> {
+        if self.epoch.get() == 0 {
+            return Err(InvalidRecord::NoEpoch);
+        }
+        check_nodes(&self.membership.nodes)?;
+        check_generations(self)?;
+        if self.class == ServiceClass::Store && self.membership.replicas != 1 {
+            return Err(InvalidRecord::ReplicasInStore {
+                replicas: self.membership.replicas,
+            });
+        }
+        check_staged(self)?;
+        check_foreign_writers(&self.options.foreign_writers)?;
+        match &self.change {
+            None => check_nodes_at_rest(&self.membership.nodes),
+            Some(change) => {
+                check_change_nodes(&self.membership.nodes, change)?;
+                change
+                    .handoffs
+                    .iter()
+                    .try_for_each(|handoff| check_handoff(handoff, change))?;
+                check_handoffs(change)
+            }
+        }
+    }
+}
+
+fn check_nodes(nodes: &[Node]) -> Result<(), InvalidRecord> {
+    if nodes.is_empty() {
+        return Err(InvalidRecord::NoNodes);
+    }
+    if nodes.len() > MEMBERS_MAX {
+        return Err(InvalidRecord::TooManyNodes { nodes: nodes.len() });
+    }
+    if let Some(pair) = nodes.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        return Err(InvalidRecord::DuplicateNode {
+            node: pair[0].id.clone(),
+        });
+    }
+    debug_assert!(
+        nodes.is_sorted_by(|a, b| a.id < b.id),
+        "nodes are sorted when a record is made"
+    );
+    if let Some(node) = nodes.iter().find(|node| node.weight.hundredths() == 0) {
+        return Err(InvalidRecord::ZeroWeight {
+            node: node.id.clone(),
+        });
+    }
+    let mut by_address: Vec<&Node> = nodes.iter().collect();
+    by_address.sort_by(|a, b| a.address.cmp(&b.address));
+    match by_address
+        .windows(2)
+        .find(|pair| pair[0].address == pair[1].address)
+    {
+        None => Ok(()),
+        Some(pair) => Err(InvalidRecord::SharedAddress {
+            address: pair[0].address.clone(),
+            node: pair[0].id.clone(),
+            other: pair[1].id.clone(),
+        }),
+    }
+}
+
+fn check_generations(record: &Record) -> Result<(), InvalidRecord> {
+    let retired = &record.retired;
+    if let Some(pair) = retired.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        return Err(InvalidRecord::DuplicateTombstone {
+            node: pair[0].id.clone(),
+        });
+    }
+    for node in &record.membership.nodes {
+        let used = record.highest_retired(&node.id);
+        if node.generation <= used {
+            return Err(InvalidRecord::GenerationReused {
+                node: node.id.clone(),
+                generation: node.generation,
+                used,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_staged(record: &Record) -> Result<(), InvalidRecord> {
+    let staged = &record.staged;
+    if staged.len() > STAGED_MAX {
+        return Err(InvalidRecord::TooManyStaged {
+            staged: staged.len(),
+        });
+    }
+    let mut ids: Vec<StagedId> = staged.iter().map(|staged| staged.id).collect();
+    ids.sort_unstable();
+    match ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(()),
+        Some(pair) => Err(InvalidRecord::DuplicateStaged { id: pair[0] }),
+    }
+}
+
+fn check_foreign_writers<T: AsRef<str>>(names: &[T]) -> Result<(), InvalidRecord> {
+    let is_user =
+        |name: &str| (1..=256).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic());
+    if names.len() <= FOREIGN_WRITERS_MAX && names.iter().all(|name| is_user(name.as_ref())) {
+        Ok(())
+    } else {
+        Err(InvalidRecord::ForeignWriters)
+    }
+}
+
+fn check_nodes_at_rest(nodes: &[Node]) -> Result<(), InvalidRecord> {
+    let at_rest = |node: &&Node| !matches!(node.state, NodeState::Active | NodeState::Warming);
+    match nodes.iter().find(at_rest) {
+        None => Ok(()),
+        Some(node) => Err(InvalidRecord::StateWithoutChange {
+            node: node.id.clone(),
+            state: node.state,
+        }),
+    }
+}
+
+fn check_change_nodes(nodes: &[Node], change: &Change) -> Result<(), InvalidRecord> {
+    for layout in [&change.before, &change.after] {
+        let members = &layout.members;
+        if let Some(pair) = members.windows(2).find(|pair| pair[0].id == pair[1].id) {
+            return Err(InvalidRecord::DuplicateMember {
+                node: pair[0].id.clone(),
+            });
+        }
+        let known = |id: &NodeId| nodes.binary_search_by(|node| node.id.cmp(id)).is_ok();
+        if let Some(seat) = members.iter().find(|seat| !known(&seat.id)) {
+            return Err(InvalidRecord::UnknownMember {
+                node: seat.id.clone(),
+            });
+        }
+    }
+    for node in nodes {
+        let fits = match (change.before.has(&node.id), change.after.has(&node.id)) {
+            (false, false) => {
+                return Err(InvalidRecord::UnplacedNode {
+                    node: node.id.clone(),
+                });
+            }
+            (false, true) => matches!(node.state, NodeState::Joining | NodeState::Warming),
+            (true, false) => matches!(node.state, NodeState::Leaving | NodeState::Down),
+            (true, true) => matches!(node.state, NodeState::Active),
+        };
+        if !fits {
+            return Err(InvalidRecord::StateWithoutChange {
+                node: node.id.clone(),
+                state: node.state,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_handoff(handoff: &Handoff, change: &Change) -> Result<(), InvalidRecord> {
+    let fault = |fault| {
+        Err(InvalidRecord::Handoff {
+            source: handoff.source.clone(),
+            fault,
+        })
+    };
+    if handoff.targets.is_empty() {
+        return fault(HandoffFault::NoTargets);
+    }
+    let repeated = handoff
+        .targets
+        .windows(2)
+        .find(|pair| pair[0] == pair[1])
+        .map(|pair| &pair[0]);
+    let itself = handoff
+        .targets
+        .iter()
+        .find(|target| **target == handoff.source);
+    if let Some(target) = repeated.or(itself) {
+        return fault(HandoffFault::Target {
+            target: target.clone(),
+        });
+    }
+    let (from, to): (&Layout, &Layout) = match handoff.kind {
+        HandoffKind::Forward | HandoffKind::Lost => (&change.before, &change.after),
+        HandoffKind::Reverse => (&change.after, &change.before),
+    };
+    let stranger = handoff.targets.iter().find(|target| !to.has(target));
+    let stranger = if from.has(&handoff.source) {
+        stranger
+    } else {
+        Some(&handoff.source)
+    };
+    if let Some(node) = stranger {
+        return fault(HandoffFault::NotInLayout { node: node.clone() });
+    }
+    let undoing = matches!(handoff.state, HandoffState::Purging | HandoffState::Undone);
+    let under_way = matches!(
+        handoff.state,
+        HandoffState::Copying | HandoffState::Verifying | HandoffState::Handover
+    );
+    let fits = match (handoff.kind, change.direction) {
+        (HandoffKind::Forward, Direction::Forward) => !undoing,
+        // An abort rolls back what has not flipped and freezes what has.
+        (HandoffKind::Forward, Direction::Back) => {
+            !under_way
+                && !matches!(
+                    handoff.state,
+                    HandoffState::Planned | HandoffState::Cleaning
+                )
+        }
+        (HandoffKind::Reverse, Direction::Back) => !undoing,
+        (HandoffKind::Reverse, Direction::Forward) => false,
+        (HandoffKind::Lost, Direction::Forward) => !undoing && !under_way,
+        (HandoffKind::Lost, Direction::Back) => handoff.state == HandoffState::Undone,
+    };
+    if !fits {
+        return fault(HandoffFault::Direction);
+    }
+    let flipped_to = handoff.flip.iter().map(|flip| &flip.target);
+    let named = flipped_to.eq(handoff.targets.iter());
+    if if handoff.state.is_flipped() {
+        !named
+    } else {
+        !handoff.flip.is_empty()
+    } {
+        return fault(HandoffFault::Flip);
+    }
+    Ok(())
+}
+
+fn check_handoffs(change: &Change) -> Result<(), InvalidRecord> {
+    let handoffs = &change.handoffs;
+    let duplicate = handoffs
+        .windows(2)
+        .find(|pair| pair[0].order() == pair[1].order());
+    if let Some(pair) = duplicate {
+        let source = pair[0].source.clone();
+        return Err(InvalidRecord::Handoff {
+            source,
+            fault: HandoffFault::Duplicate,
+        });
+    }
+    let mut fenced = handoffs
+        .iter()
+        .filter(|handoff| handoff.state == HandoffState::Handover);
+    if let (Some(one), Some(other)) = (fenced.next(), fenced.next()) {
+        return Err(InvalidRecord::TwoHandovers {
+            source: one.source.clone(),
+            other: other.source.clone(),
+        });
+    }
+    if change.direction == Direction::Forward {
+        return Ok(());
+    }
+    let flipped =
+        |handoff: &&Handoff| handoff.kind == HandoffKind::Forward && handoff.state.is_flipped();
+    for handoff in handoffs.iter().filter(flipped) {
+        let brings_back = |target: &NodeId| {
+            let reverse = change.reverse(target);
+            reverse.is_some_and(|reverse| reverse.targets.binary_search(&handoff.source).is_ok())
+        };
+        if let Some(target) = handoff.targets.iter().find(|target| !brings_back(target)) {
+            let fault = HandoffFault::NoReverse {
+                target: target.clone(),
+            };
+            return Err(InvalidRecord::Handoff {
+                source: handoff.source.clone(),
+                fault,
+            });
+        }
+    }
+    Ok(())
+}
+
+impl From<PlacementError> for InvalidRecord {
+    fn from(error: PlacementError) -> Self {
+        Self::Layout(LayoutError::Placement(error))
+    }
+}
+
+impl fmt::Display for InvalidRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoEpoch => f.write_str("the epoch is 0, the first is 1"),
+            Self::NoNodes => f.write_str("no nodes: nobody could own a key"),
+            Self::TooManyNodes { nodes } => {
+                write!(f, "{nodes} nodes, at most {MEMBERS_MAX} are allowed")
+            }
+            Self::DuplicateNode { node } => write!(f, "node {node} is there twice"),
+            Self::SharedAddress {
+                address,
+                node,
+                other,
+            } => {
+                write!(f, "nodes {node} and {other} have one address, {address}")
+            }
+            Self::ZeroWeight { node } => write!(f, "node {node} has weight 0"),
+            Self::GenerationReused {
+                node,
+                generation,
+                used,
+            } => write!(
+                f,
+                "node {node} has generation {generation}, which is not above {used}, the highest used before"
+            ),
+            Self::DuplicateTombstone { node } => write!(f, "removed node {node} is kept twice"),
+            Self::ReplicasInStore { replicas } => {
+                write!(
+                    f,
+                    "{replicas} replicas: a pool of class store keeps one copy of each key"
+                )
+            }
+            Self::StateWithoutChange { node, state } => {
+                write!(
+                    f,
+                    "node {node} is {state}, which does not go with the change in flight or with none"
+                )
+            }
+            Self::DuplicateStaged { id } => write!(f, "two staged edits have the number {id}"),
+            Self::TooManyStaged { staged } => {
+                write!(f, "{staged} staged edits, at most {STAGED_MAX} are allowed")
+            }
+            Self::ForeignWriters => write!(
+                f,
+                "foreign writers are not at most {FOREIGN_WRITERS_MAX} user names of 1 to 256 printable characters"
+            ),
+            Self::UnknownMember { node } => {
+                write!(
+                    f,
+                    "the change in flight places node {node}, which does not exist"
+                )
+            }
+            Self::DuplicateMember { node } => {
+                write!(
+                    f,
+                    "the change in flight places node {node} twice on one side"
+                )
+            }
+            Self::UnplacedNode { node } => {
+                write!(f, "node {node} is on neither side of the change in flight")
+            }
+            Self::Handoff { source, fault } => write!(f, "handoff of node {source} {fault}"),
+            Self::TwoHandovers { source, other } => {
+                write!(f, "nodes {source} and {other} are both in handover")
+            }
+            Self::Layout(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for HandoffFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Duplicate => f.write_str("is there twice"),
+            Self::NoTargets => f.write_str("has no targets"),
+            Self::Target { target } => write!(f, "gives to {target} twice, or to itself"),
+            Self::NotInLayout { node } => {
+                write!(f, "names node {node}, which has no part on that side")
+            }
+            Self::Direction => f.write_str("does not go with the direction of its change"),
+            Self::Flip => {
+                f.write_str("does not name the runs of exactly the targets it flipped to")
+            }
+            Self::NoReverse { target } => {
+                write!(
+                    f,
+                    "is flipped in an aborted change, and nothing brings its keys back from {target}"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for InvalidRecord {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Layout(error) => Some(error),
+            _ => None,
+        }
+    }
+}
