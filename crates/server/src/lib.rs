@@ -1,1 +1,5 @@
-//! Placeholder.
+//! Router, rebalancer and command line of clockwise as a library; the binary `clockwise` is a thin face over it.
+
+pub mod admin;
+pub mod cli;
+pub mod up;

@@ -123,7 +123,8 @@ fn check(name: &Path, text: &str, own_path: &str) -> Vec<Finding> {
         if DRAWERS.contains(&stem) {
             find(1, "a drawer, not a name");
         }
-        if !text.trim_start().starts_with("//!") {
+        // Tests beside their module are about that module.
+        if stem != "tests" && !text.trim_start().starts_with("//!") {
             find(1, "a file starts with what it is about (`//!`)");
         }
         let lines = text.lines().count();

@@ -1,0 +1,258 @@
+//! Who may call the admin API: not a page of another site, not a name that resolves to us by chance,
+//! and nobody without the token where something changes.
+//!
+//! A browser sends a page's `Origin`, and the `Host` it was told; a page of another site can choose
+//! neither. It can send a form, but no JSON, without asking first, and we never answer such a question.
+
+use std::hint::black_box;
+use std::net::{IpAddr, SocketAddr};
+
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::{HeaderMap, HeaderName, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::refusal::{Code, Refusal};
+
+/// The largest request body, in bytes.
+pub(super) const BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// What a request is checked against.
+#[derive(Clone)]
+pub(super) struct Guard {
+    bound: SocketAddr,
+    token: String,
+}
+
+impl Guard {
+    /// Guards an API bound to this address with this token.
+    pub(super) fn new(bound: SocketAddr, token: String) -> Self {
+        assert!(!token.is_empty(), "an empty token would let everybody in");
+        Self { bound, token }
+    }
+
+    fn check(&self, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+        self.check_host(headers)?;
+        self.check_origin(headers)?;
+        match *method {
+            Method::GET | Method::HEAD => Ok(()),
+            Method::POST => {
+                self.check_token(headers)?;
+                check_json(headers)
+            }
+            _ => Err(Refusal::new(
+                Code::MethodNotAllowed,
+                format!("{method} is not used here"),
+            )),
+        }
+    }
+
+    fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let mut hosts = headers.get_all(HOST).iter();
+        let host = hosts
+            .next()
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        if hosts.next().is_some() || !self.is_own_authority(host) {
+            let words = format!("Host {host:?} is not an address of this server");
+            return Err(Refusal::new(Code::ForeignHost, words));
+        }
+        Ok(())
+    }
+
+    fn check_origin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        for origin in headers.get_all(ORIGIN) {
+            let origin = origin.to_str().unwrap_or_default();
+            if !origin
+                .strip_prefix("http://")
+                .is_some_and(|authority| self.is_own_authority(authority))
+            {
+                let words = format!("Origin {origin:?} is another site");
+                return Err(Refusal::new(Code::ForeignOrigin, words));
+            }
+        }
+        let site = headers.get(HeaderName::from_static("sec-fetch-site"));
+        match site.map(|site| site.as_bytes()) {
+            None | Some(b"same-origin" | b"none") => Ok(()),
+            Some(_) => Err(Refusal::new(
+                Code::ForeignOrigin,
+                "a page of another site asks".to_owned(),
+            )),
+        }
+    }
+
+    /// `host:port` as a client of ours writes it: the bound address, or a loopback name for a loopback address.
+    fn is_own_authority(&self, authority: &str) -> bool {
+        let host = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => {
+                if port.parse() != Ok(self.bound.port()) {
+                    return false;
+                }
+                host
+            }
+            // Without a port it is the scheme's.
+            _ if self.bound.port() == 80 => authority,
+            _ => return false,
+        };
+        let bound = self.bound.ip();
+        if host.eq_ignore_ascii_case("localhost") {
+            return bound.is_loopback() || bound.is_unspecified();
+        }
+        let literal = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        // A name can be made to resolve to us; a literal address cannot.
+        literal
+            .parse()
+            .is_ok_and(|ip: IpAddr| ip == bound || bound.is_unspecified())
+    }
+
+    fn check_token(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let shown = headers
+            .get(AUTHORIZATION)
+            .map(|value| value.as_bytes())
+            .unwrap_or_default();
+        let shown = shown.strip_prefix(b"Bearer ").unwrap_or_default();
+        if same_bytes(shown, self.token.as_bytes()) {
+            return Ok(());
+        }
+        let words = "this call changes something and needs the token".to_owned();
+        let next =
+            "pass --dir DIR of the running `clockwise up`, or set CLOCKWISE_TOKEN".to_owned();
+        Err(Refusal::new(Code::Unauthorised, words).with_next(next))
+    }
+}
+
+/// Applies the guard before anything reads the request's body.
+pub(super) async fn apply(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    match guard.check(request.method(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+fn check_json(headers: &HeaderMap) -> Result<(), Refusal> {
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Code::NotJson,
+        format!("Content-Type {kind:?}: only application/json is read"),
+    ))
+}
+
+/// Compares in time that depends on the lengths alone.
+fn same_bytes(a: &[u8], b: &[u8]) -> bool {
+    let difference = a
+        .iter()
+        .zip(b)
+        .fold(0, |sum, (a, b)| black_box(sum | (a ^ b)));
+    a.len() == b.len() && difference == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(bound: &str, method: Method, headers: &[(&'static str, &str)]) -> Option<Code> {
+        let guard = Guard::new(bound.parse().unwrap(), "secret".to_owned());
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().unwrap());
+        }
+        guard.check(&method, &map).err().map(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn only_our_own_host_is_answered() {
+        let cases = [
+            ("127.0.0.1:7380", "127.0.0.1:7380", true),
+            ("127.0.0.1:7380", "localhost:7380", true),
+            ("127.0.0.1:7380", "LocalHost:7380", true),
+            ("[::1]:7380", "[::1]:7380", true),
+            ("0.0.0.0:7380", "10.1.2.3:7380", true),
+            ("127.0.0.1:80", "127.0.0.1", true),
+            ("127.0.0.1:7380", "127.0.0.1", false),
+            ("127.0.0.1:7380", "127.0.0.1:80", false),
+            ("127.0.0.1:7380", "evil.example:7380", false),
+            ("127.0.0.1:7380", "127.0.0.1.evil.example:7380", false),
+            ("127.0.0.1:7380", "10.1.2.3:7380", false),
+            ("0.0.0.0:7380", "evil.example:7380", false),
+            ("10.1.2.3:7380", "localhost:7380", false),
+            ("127.0.0.1:7380", "", false),
+        ];
+        for (bound, host, answered) in cases {
+            let refused = outcome(bound, Method::GET, &[("host", host)]);
+            assert_eq!(
+                refused,
+                (!answered).then_some(Code::ForeignHost),
+                "{bound} asked as {host}"
+            );
+        }
+        let twice = [("host", "127.0.0.1:7380"), ("host", "evil.example")];
+        assert_eq!(
+            outcome("127.0.0.1:7380", Method::GET, &twice),
+            Some(Code::ForeignHost)
+        );
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_refused() {
+        for origin in [
+            "http://evil.example",
+            "https://127.0.0.1:7380",
+            "http://127.0.0.1:9999",
+            "null",
+        ] {
+            let headers = [("host", "127.0.0.1:7380"), ("origin", origin)];
+            let refused = outcome("127.0.0.1:7380", Method::GET, &headers);
+            assert_eq!(refused, Some(Code::ForeignOrigin), "{origin}");
+        }
+        let own = [
+            ("host", "127.0.0.1:7380"),
+            ("origin", "http://127.0.0.1:7380"),
+        ];
+        assert_eq!(outcome("127.0.0.1:7380", Method::GET, &own), None);
+        let site = [("host", "127.0.0.1:7380"), ("sec-fetch-site", "cross-site")];
+        assert_eq!(
+            outcome("127.0.0.1:7380", Method::GET, &site),
+            Some(Code::ForeignOrigin)
+        );
+    }
+
+    #[test]
+    fn a_change_needs_the_token_and_json() {
+        let host = ("host", "127.0.0.1:7380");
+        let (json, text) = (
+            ("content-type", "application/json; charset=utf-8"),
+            ("content-type", "text/plain"),
+        );
+        let token = ("authorization", "Bearer secret");
+        let post = |headers: &[_]| outcome("127.0.0.1:7380", Method::POST, headers);
+        assert_eq!(post(&[host, json]), Some(Code::Unauthorised));
+        assert_eq!(
+            post(&[host, json, ("authorization", "Bearer secre")]),
+            Some(Code::Unauthorised)
+        );
+        assert_eq!(
+            post(&[host, json, ("authorization", "Bearer secret2")]),
+            Some(Code::Unauthorised)
+        );
+        assert_eq!(
+            post(&[host, json, ("authorization", "secret")]),
+            Some(Code::Unauthorised)
+        );
+        assert_eq!(post(&[host, text, token]), Some(Code::NotJson));
+        assert_eq!(post(&[host, token]), Some(Code::NotJson));
+        assert_eq!(post(&[host, json, token]), None);
+        let put = outcome("127.0.0.1:7380", Method::PUT, &[host, json, token]);
+        assert_eq!(put, Some(Code::MethodNotAllowed));
+    }
+}

@@ -1,0 +1,107 @@
+//! What the process answers to its caller, and why.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use crate::admin::refusal::{Code, Refusal};
+
+/// The documented exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done, or nothing to do.
+    Done = 0,
+    /// It failed.
+    Failed = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// Changes are pending, where that was asked for.
+    Pending = 3,
+    /// Something is unhealthy or does not match.
+    Unhealthy = 4,
+    /// The epoch moved meanwhile.
+    Conflict = 5,
+    /// The record's store cannot be reached.
+    StoreUnreachable = 6,
+    /// A guard refused.
+    Guard = 7,
+    /// Interrupted; long work goes on in the server.
+    Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+impl From<Code> for Exit {
+    fn from(code: Code) -> Self {
+        match code {
+            Code::Invalid => Self::Usage,
+            Code::Conflict => Self::Conflict,
+            Code::StoreUnreachable => Self::StoreUnreachable,
+            Code::Guard => Self::Guard,
+            Code::Unhealthy => Self::Unhealthy,
+            Code::NotFound
+            | Code::MethodNotAllowed
+            | Code::ForeignHost
+            | Code::ForeignOrigin
+            | Code::Unauthorised
+            | Code::NotJson
+            | Code::TooLarge
+            | Code::Failed => Self::Failed,
+        }
+    }
+}
+
+/// Why a verb did not do what it was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What the process answers.
+    pub exit: Exit,
+    /// In words.
+    pub message: String,
+    /// What to type or look at next.
+    pub next: Option<String>,
+}
+
+impl Failure {
+    /// A failure without advice.
+    pub fn new(exit: Exit, message: impl fmt::Display) -> Self {
+        Self {
+            exit,
+            message: message.to_string(),
+            next: None,
+        }
+    }
+
+    /// The same with advice.
+    #[must_use]
+    pub fn with_next(self, next: impl Into<String>) -> Self {
+        Self {
+            next: Some(next.into()),
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        match &self.next {
+            Some(next) => write!(f, "\nnext:  {next}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self {
+            exit: refusal.code.into(),
+            message: refusal.message,
+            next: refusal.next,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Finding the server that a verb talks to, and talking to it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use ureq::Agent;
+use ureq::http::Response;
+
+use super::exit::{Exit, Failure};
+use crate::admin::refusal::RefusalBody;
+use crate::up::data_dir::{ADMIN_ADDRESS, ADMIN_TOKEN, DataDir};
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+const TOKEN_VARIABLE: &str = "CLOCKWISE_TOKEN";
+
+/// Which server a verb talks to.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Target {
+    /// Address of the admin API; else it is read from the data folder.
+    #[arg(long, env = "CLOCKWISE_ADMIN", value_name = "HOST:PORT")]
+    pub admin: Option<String>,
+    /// Data folder of the running `clockwise up`.
+    #[arg(
+        long,
+        env = "CLOCKWISE_DIR",
+        value_name = "DIR",
+        default_value = "./clockwise-data"
+    )]
+    pub dir: PathBuf,
+}
+
+/// The admin API of one server.
+#[derive(Debug)]
+pub struct Server {
+    base: String,
+    token: Option<String>,
+    agent: Agent,
+}
+
+impl Target {
+    /// The server that these options name.
+    ///
+    /// # Errors
+    /// When neither an address is given nor one is found in the folder.
+    pub fn find(&self) -> Result<Server, Failure> {
+        let in_folder = |name| {
+            DataDir::open(&self.dir)
+                .ok()
+                .and_then(|dir| dir.read(name).ok().flatten())
+        };
+        let address = match &self.admin {
+            Some(address) => address.clone(),
+            None => in_folder(ADMIN_ADDRESS).ok_or_else(|| self.nobody())?,
+        };
+        let token = std::env::var(TOKEN_VARIABLE)
+            .ok()
+            .filter(|token| !token.is_empty());
+        Ok(Server::new(
+            &address,
+            token.or_else(|| in_folder(ADMIN_TOKEN)),
+        ))
+    }
+
+    fn nobody(&self) -> Failure {
+        let words = format!(
+            "no running server found: {} has no {ADMIN_ADDRESS}",
+            self.dir.display()
+        );
+        Failure::new(Exit::Failed, words).with_next("clockwise up, or name its folder with --dir")
+    }
+}
+
+impl Server {
+    /// The server at this address; calls that change something show the token.
+    #[must_use]
+    pub fn new(address: &str, token: Option<String>) -> Self {
+        let agent = Agent::config_builder()
+            // The admin API is never behind a proxy that the environment names for the web.
+            .proxy(None)
+            .max_redirects(0)
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_WITHIN))
+            .timeout_global(Some(ANSWER_WITHIN))
+            .build()
+            .into();
+        Self {
+            base: format!("http://{address}/v1/"),
+            token,
+            agent,
+        }
+    }
+
+    /// Looks something up.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or refuses.
+    pub fn get(&self, call: &str, query: &[(&str, &str)]) -> Result<Answer, Failure> {
+        let mut request = self.agent.get(format!("{}{call}", self.base));
+        for (name, value) in query {
+            request = request.query(name, value);
+        }
+        self.answer(request.call())
+    }
+
+    /// Changes something.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or refuses.
+    pub fn post<B: Serialize>(&self, call: &str, body: &B) -> Result<Answer, Failure> {
+        let mut request = self.agent.post(format!("{}{call}", self.base));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        self.answer(request.send_json(body))
+    }
+
+    fn answer(&self, sent: Result<Response<ureq::Body>, ureq::Error>) -> Result<Answer, Failure> {
+        let unreachable = |error: ureq::Error| {
+            Failure::new(
+                Exit::Failed,
+                format!("no answer from {}: {error}", self.base),
+            )
+            .with_next("clockwise up, or name the server with --dir or --admin")
+        };
+        let mut response = sent.map_err(unreachable)?;
+        let status = response.status();
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(ANSWER_BYTES_MAX)
+            .read_to_string();
+        let body = body.map_err(unreachable)?;
+        if status.is_success() {
+            let value = serde_json::from_str(&body).map_err(|_| strange(&self.base))?;
+            return Ok(Answer { value });
+        }
+        match serde_json::from_str::<RefusalBody>(&body) {
+            Ok(refused) => Err(refused.error.into()),
+            Err(_) => Err(Failure::new(
+                Exit::Failed,
+                format!("{} answers {status}", self.base),
+            )),
+        }
+    }
+}
+
+/// What the server answered: a JSON document.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    value: Value,
+}
+
+impl Answer {
+    /// The document as the server wrote it, for `-o json`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{:#}", self.value)
+    }
+
+    /// The document as a known kind.
+    ///
+    /// # Errors
+    /// When it is not of that kind: the server is of another version.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_value(self.value.clone()).map_err(|error| {
+            let words = format!("the server's answer is not understood: {error}");
+            Failure::new(Exit::Failed, words)
+                .with_next("use a clockwise of the server's version, or -o json")
+        })
+    }
+}
+
+fn strange(base: &str) -> Failure {
+    Failure::new(
+        Exit::Failed,
+        format!("{base} answers in another language; is it a clockwise admin API?"),
+    )
+}

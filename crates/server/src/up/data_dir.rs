@@ -1,0 +1,348 @@
+//! The folder of one `up`: who holds it, and its secrets.
+//!
+//! Everything that `up` keeps lies below one folder that only its owner may read: the record, the
+//! keys and passwords, and one folder per node that it started itself. A file lock says which
+//! process holds the folder; it goes with the process, however that ends.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use clockwise_placement::NodeId;
+
+/// Where the command line finds the admin API of the process that holds the folder.
+pub const ADMIN_ADDRESS: &str = "admin.addr";
+/// The token that calls which change something must show.
+pub const ADMIN_TOKEN: &str = "admin.token";
+/// The administrator's password of every node that `up` started.
+pub const NODES_PASSWORD: &str = "nodes.password";
+const HOLDER: &str = "up.pid";
+const NODES: &str = "nodes";
+const SECRET_BYTES: usize = 32;
+
+/// Why the folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataDirError {
+    /// The system refused something about a file.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// Another process runs on this folder.
+    #[error("{} is in use by process {pid}", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+        /// The process that holds it; 0 if it has not said yet.
+        pid: u32,
+    },
+    /// A node's name cannot be a folder's.
+    #[error("a node started here cannot be called {id}: the name must not begin with a dot")]
+    NodeName {
+        /// The name.
+        id: NodeId,
+    },
+    /// The system's random source failed.
+    #[error("no random bytes: {why}")]
+    Random {
+        /// The system's words.
+        why: String,
+    },
+}
+
+/// A data folder that exists; nobody may hold it.
+#[derive(Clone, Debug)]
+pub struct DataDir {
+    path: PathBuf,
+}
+
+/// The right to use a data folder. Ends with the process or when dropped.
+#[derive(Debug)]
+pub struct Held {
+    _lock: File,
+}
+
+impl DataDir {
+    /// The folder at `path`, made for its owner alone if it is missing.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or found.
+    pub fn create(path: &Path) -> Result<Self, DataDirError> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder
+            .create(path)
+            .map_err(|source| file_error(path, source))?;
+        Self::open(path)
+    }
+
+    /// The folder at `path`, which must exist.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn open(path: &Path) -> Result<Self, DataDirError> {
+        let path = path
+            .canonicalize()
+            .map_err(|source| file_error(path, source))?;
+        Ok(Self { path })
+    }
+
+    /// The folder's absolute path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the folder for this process.
+    ///
+    /// # Errors
+    /// [`DataDirError::InUse`] with the holder's process id when another process has it.
+    pub fn hold(&self) -> Result<Held, DataDirError> {
+        let path = self.path.join(HOLDER);
+        let failed = |source| file_error(&path, source);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                file.read_to_string(&mut text).map_err(failed)?;
+                let pid = text.trim().parse().unwrap_or(0);
+                return Err(DataDirError::InUse {
+                    path: self.path.clone(),
+                    pid,
+                });
+            }
+        }
+        file.set_len(0).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        write!(file, "{}", std::process::id()).map_err(failed)?;
+        Ok(Held { _lock: file })
+    }
+
+    /// The text of a file in the folder, without surrounding white space; `None` if it is missing.
+    ///
+    /// # Errors
+    /// When the file is there and cannot be read.
+    pub fn read(&self, name: &str) -> Result<Option<String>, DataDirError> {
+        let path = self.path.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text.trim().to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(file_error(&path, source)),
+        }
+    }
+
+    /// Writes a file that only the owner may read; a reader sees the old text or the new one.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn write(&self, name: &str, text: &str) -> Result<(), DataDirError> {
+        write_private(&self.path.join(name), text)
+    }
+
+    /// Removes a file; a missing one is fine.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn remove(&self, name: &str) -> Result<(), DataDirError> {
+        let path = self.path.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(&path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The secret in a file of the folder; made from random bytes the first time it is asked for.
+    ///
+    /// # Errors
+    /// When it can be neither read nor made.
+    pub fn secret(&self, name: &str) -> Result<String, DataDirError> {
+        if let Some(text) = self.read(name)?.filter(|text| !text.is_empty()) {
+            return Ok(text);
+        }
+        let secret = random_hex()?;
+        self.write(name, &secret)?;
+        Ok(secret)
+    }
+
+    /// The folder of a node that was or will be started here.
+    ///
+    /// # Errors
+    /// [`DataDirError::NodeName`] when the name cannot be a folder's.
+    pub fn node(&self, id: &NodeId) -> Result<PathBuf, DataDirError> {
+        if id.as_str().starts_with('.') {
+            return Err(DataDirError::NodeName { id: id.clone() });
+        }
+        Ok(self.path.join(NODES).join(id.as_str()))
+    }
+
+    /// The nodes that have a folder here, in order of their names.
+    ///
+    /// # Errors
+    /// When the system refuses to list them.
+    pub fn nodes(&self) -> Result<Vec<NodeId>, DataDirError> {
+        let path = self.path.join(NODES);
+        let entries = match fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(file_error(&path, source)),
+        };
+        let mut ids = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|source| file_error(&path, source))?;
+            let name = entry.file_name();
+            let id = name
+                .to_str()
+                .filter(|name| !name.starts_with('.'))
+                .and_then(|n| n.parse().ok());
+            ids.extend(id);
+        }
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// Puts a removed node's folder out of the way. Nothing is deleted: what a server kept stays readable.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn retire_node(&self, id: &NodeId, generation: u64) -> Result<(), DataDirError> {
+        let from = self.node(id)?;
+        let retired = self.path.join(NODES).join(".removed");
+        make_private_folder(&retired)?;
+        let to = retired.join(format!("{id}-{generation}"));
+        match fs::rename(&from, &to) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(&from, error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Makes a folder for its owner alone; an existing one is fine.
+///
+/// # Errors
+/// When the system refuses.
+pub fn make_private_folder(path: &Path) -> Result<(), DataDirError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|source| file_error(path, source))
+}
+
+/// Writes a file that only its owner may read, whole or not at all.
+///
+/// # Errors
+/// When the system refuses.
+pub fn write_private(path: &Path, text: &str) -> Result<(), DataDirError> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    let draft = PathBuf::from(draft);
+    let written = (|| {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&draft)?;
+        file.write_all(text.as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        fs::rename(&draft, path)
+    })();
+    written.map_err(|source| file_error(path, source))
+}
+
+/// 32 random bytes as 64 hex digits.
+///
+/// # Errors
+/// When the system's random source fails.
+pub fn random_hex() -> Result<String, DataDirError> {
+    let mut bytes = [0; SECRET_BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| DataDirError::Random {
+        why: error.to_string(),
+    })?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn file_error(path: &Path, source: io::Error) -> DataDirError {
+    DataDirError::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_second_holder_learns_who_has_the_folder() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = DataDir::create(&scratch.path().join("data")).unwrap();
+        let held = dir.hold().unwrap();
+        match dir.hold() {
+            Err(DataDirError::InUse { pid, .. }) => assert_eq!(pid, std::process::id()),
+            other => panic!("held twice: {other:?}"),
+        }
+        drop(held);
+        dir.hold().unwrap();
+    }
+
+    #[test]
+    fn secrets_stay_and_belong_to_the_owner_alone() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = DataDir::create(&scratch.path().join("data")).unwrap();
+        let secret = dir.secret(ADMIN_TOKEN).unwrap();
+        assert_eq!(
+            (secret.len(), dir.secret(ADMIN_TOKEN).unwrap()),
+            (64, secret.clone())
+        );
+        assert_ne!(secret, dir.secret(NODES_PASSWORD).unwrap());
+        for (path, mode) in [
+            (dir.path().to_owned(), 0o700),
+            (dir.path().join(ADMIN_TOKEN), 0o600),
+        ] {
+            assert_eq!(
+                fs::metadata(path).unwrap().permissions().mode() & 0o777,
+                mode
+            );
+        }
+    }
+
+    #[test]
+    fn a_node_cannot_leave_the_folder_by_its_name() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = DataDir::create(scratch.path()).unwrap();
+        for name in ["..", ".", ".removed"] {
+            let id: NodeId = name.parse().unwrap();
+            assert!(
+                matches!(dir.node(&id), Err(DataDirError::NodeName { .. })),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_removed_node_leaves_its_folder_out_of_the_way() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = DataDir::create(scratch.path()).unwrap();
+        let id: NodeId = "node-1".parse().unwrap();
+        make_private_folder(&dir.node(&id).unwrap()).unwrap();
+        assert_eq!(dir.nodes().unwrap(), std::slice::from_ref(&id));
+        dir.retire_node(&id, 7).unwrap();
+        assert_eq!(dir.nodes().unwrap(), []);
+        assert!(dir.path().join("nodes/.removed/node-1-7").is_dir());
+    }
+}

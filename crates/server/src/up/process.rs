@@ -1,0 +1,100 @@
+//! Processes by number, told apart from later ones that got the same number.
+
+use std::fs;
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// A process: its number and when it started, in clock ticks since the system did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// The number.
+    pub pid: i32,
+    /// When it started.
+    pub started_ticks: u64,
+}
+
+impl ProcessId {
+    /// The process that has this number now; `None` when none does or it has ended.
+    #[must_use]
+    pub fn of(pid: i32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The second field is the command in brackets and may hold anything, brackets included.
+        let (_, rest) = text.rsplit_once(')')?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?;
+        let started_ticks = fields.nth(18)?.parse().ok()?;
+        (!matches!(state, "Z" | "X")).then_some(Self { pid, started_ticks })
+    }
+
+    /// Whether this very process still runs.
+    #[must_use]
+    pub fn lives(self) -> bool {
+        Self::of(self.pid) == Some(self)
+    }
+
+    /// Asks it to end, waits, and ends it the hard way at the deadline. Says whether it went by itself.
+    ///
+    /// # Errors
+    /// When the system does not let us signal it.
+    pub fn end(self, deadline: Instant) -> io::Result<bool> {
+        self.signal(Signal::TERM)?;
+        if self.gone_before(deadline) {
+            return Ok(true);
+        }
+        self.signal(Signal::KILL)?;
+        self.gone_before(Instant::now() + Duration::from_secs(2));
+        Ok(false)
+    }
+
+    fn signal(self, signal: Signal) -> io::Result<()> {
+        let pid = Pid::from_raw(self.pid).filter(|_| self.lives());
+        match pid.map(|pid| kill_process(pid, signal)) {
+            Some(Err(error)) if error != rustix::io::Errno::SRCH => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn gone_before(self, deadline: Instant) -> bool {
+        while self.lives() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(POLL);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_number_and_start() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let process = ProcessId::of(child.id().try_into().unwrap()).unwrap();
+        assert!(process.lives());
+        assert!(
+            !ProcessId {
+                started_ticks: process.started_ticks + 1,
+                ..process
+            }
+            .lives()
+        );
+        assert!(
+            process
+                .end(Instant::now() + Duration::from_secs(5))
+                .unwrap()
+        );
+        assert!(!process.lives(), "a zombie does not live");
+        child.wait().unwrap();
+        assert_eq!(ProcessId::of(process.pid), None);
+    }
+}

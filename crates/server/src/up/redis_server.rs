@@ -1,0 +1,627 @@
+//! redis-servers that `up` starts: their configuration, recognising them again, ending them.
+//!
+//! A server runs in a process group of its own and outlives a killed `up`. Its folder holds a card
+//! with what makes it recognisable: process, port and run id. Whoever comes later adopts a server
+//! only if all of these and the password agree; a stranger on the same port or number is refused.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clockwise_placement::NodeId;
+use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
+use serde::{Deserialize, Serialize};
+
+use super::data_dir::{DataDir, DataDirError, make_private_folder, write_private};
+use super::process::ProcessId;
+
+/// Where the path of the binary may be given.
+pub const BINARY_VARIABLE: &str = "CLOCKWISE_REDIS_SERVER";
+const BINARY: &str = "redis-server";
+const CARD: &str = "server.json";
+const CONFIG: &str = "redis.conf";
+const LOG: &str = "redis.log";
+
+/// A server that loads a large append-only file answers, but says that it loads.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(20);
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Between asking for a free port and using it somebody else may take it.
+const PORT_TRIES: u32 = 5;
+const PORT_FIRST: u16 = 10_240;
+const PORT_COUNT: u16 = 22_000;
+
+/// What the servers keep over a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Persist {
+    /// Nothing.
+    None,
+    /// An append-only file, synced every second.
+    Aof,
+}
+
+/// Why a server could not be started, recognised or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedisServerError {
+    /// There is no binary.
+    #[error(
+        "{} cannot be started: {source}; install Debian's package redis-server, or name the binary in {BINARY_VARIABLE}",
+        binary.display()
+    )]
+    NoBinary {
+        /// What was tried.
+        binary: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// Somebody else listens on the node's port.
+    #[error("node {id} cannot start: port {port} of 127.0.0.1 is in use by another program")]
+    PortInUse {
+        /// Which node.
+        id: NodeId,
+        /// Its port.
+        port: u16,
+    },
+    /// The server ended at once.
+    #[error("node {id} ended while starting; its log says: {log}")]
+    Ended {
+        /// Which node.
+        id: NodeId,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// The server does not become ready.
+    #[error("node {id} on port {port} was not ready in time: {why}")]
+    NotReady {
+        /// Which node.
+        id: NodeId,
+        /// Its port.
+        port: u16,
+        /// What it answered last.
+        why: String,
+    },
+    /// A process is there, and it is not the server that was left.
+    #[error("process {pid} was left as node {id}, but does not answer as that server: {why}")]
+    NotRecognised {
+        /// Which node.
+        id: NodeId,
+        /// The process.
+        pid: i32,
+        /// What differs.
+        why: String,
+    },
+    /// The system refused.
+    #[error("node {id}: {source}")]
+    System {
+        /// Which node.
+        id: NodeId,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// Something about the data folder.
+    #[error(transparent)]
+    Folder(#[from] DataDirError),
+}
+
+/// How servers are started in one data folder.
+#[derive(Clone, Debug)]
+pub struct RedisServers {
+    binary: PathBuf,
+    dir: DataDir,
+    persist: Persist,
+    password: String,
+}
+
+/// A server that answers.
+#[derive(Debug)]
+pub struct RedisServer {
+    /// The node it is.
+    pub id: NodeId,
+    /// Its port on 127.0.0.1.
+    pub port: u16,
+    /// Whether it was left running by an earlier process.
+    pub adopted: bool,
+    process: ProcessId,
+    // Present when this process started it: whoever starts a process must collect its end.
+    child: Option<Child>,
+}
+
+/// What makes a running server recognisable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Card {
+    process: ProcessId,
+    port: u16,
+    run_id: String,
+}
+
+impl RedisServers {
+    /// Servers of the binary that the environment names, below `dir`.
+    #[must_use]
+    pub fn new(dir: DataDir, persist: Persist, password: String) -> Self {
+        let named = std::env::var_os(BINARY_VARIABLE).filter(|name| !name.is_empty());
+        let binary = named.map_or_else(|| PathBuf::from(BINARY), PathBuf::from);
+        Self {
+            binary,
+            dir,
+            persist,
+            password,
+        }
+    }
+
+    /// Whether the binary can be started at all.
+    ///
+    /// # Errors
+    /// [`RedisServerError::NoBinary`] when it cannot.
+    pub fn check_binary(&self) -> Result<(), RedisServerError> {
+        let tried = Command::new(&self.binary)
+            .arg("--version")
+            .stdin(Stdio::null())
+            .output();
+        match tried {
+            Ok(_) => Ok(()),
+            Err(source) => Err(RedisServerError::NoBinary {
+                binary: self.binary.clone(),
+                source,
+            }),
+        }
+    }
+
+    /// The node's server: the one left running if there is one, else a new process.
+    ///
+    /// # Errors
+    /// When what runs is a stranger, or a new one does not come up.
+    pub fn run(&self, id: &NodeId, port: Option<u16>) -> Result<RedisServer, RedisServerError> {
+        match self.adopt(id)? {
+            Some(server) => Ok(server),
+            None => self.start(id, port),
+        }
+    }
+
+    /// The node's server if one was left running.
+    ///
+    /// # Errors
+    /// When the process is there and is not recognised.
+    pub fn adopt(&self, id: &NodeId) -> Result<Option<RedisServer>, RedisServerError> {
+        let Some(card) = self.card(id)?.filter(|card| card.process.lives()) else {
+            return Ok(None);
+        };
+        let stranger = |why: String| RedisServerError::NotRecognised {
+            id: id.clone(),
+            pid: card.process.pid,
+            why,
+        };
+        let asked_at = Instant::now();
+        let answer = loop {
+            match self.ask(card.port) {
+                Ok(answer) if answer.loading && asked_at.elapsed() < READY_WITHIN => {
+                    std::thread::sleep(POLL)
+                }
+                Ok(answer) => break answer,
+                Err(why) => return Err(stranger(why)),
+            }
+        };
+        if answer.pid != card.process.pid || answer.run_id != card.run_id {
+            return Err(stranger(format!(
+                "process {} with run id {} answers",
+                answer.pid, answer.run_id
+            )));
+        }
+        Ok(Some(RedisServer {
+            id: id.clone(),
+            port: card.port,
+            adopted: true,
+            process: card.process,
+            child: None,
+        }))
+    }
+
+    /// Ends whatever was left running as this node; nothing left is fine. Says whether there was a process.
+    ///
+    /// # Errors
+    /// When the process there is not recognised, or cannot be ended.
+    pub fn end_left(&self, id: &NodeId, deadline: Instant) -> Result<bool, RedisServerError> {
+        let left = self.adopt(id)?;
+        let was_there = left.is_some();
+        if let Some(server) = left {
+            self.end(server, deadline)?;
+        }
+        Ok(was_there)
+    }
+
+    /// Ends a server; its data is saved as far as it persists any.
+    ///
+    /// # Errors
+    /// When the system does not let us.
+    pub fn end(&self, mut server: RedisServer, deadline: Instant) -> Result<(), RedisServerError> {
+        let system = |source| RedisServerError::System {
+            id: server.id.clone(),
+            source,
+        };
+        let by_itself = server.process.end(deadline).map_err(system)?;
+        if !by_itself {
+            tracing::warn!(node = %server.id, pid = server.process.pid, "server did not end in time and was killed");
+        }
+        if let Some(child) = &mut server.child {
+            child.wait().map_err(system)?;
+        }
+        let card = self.dir.node(&server.id)?.join(CARD);
+        match fs::remove_file(card) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(system(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn start(&self, id: &NodeId, port: Option<u16>) -> Result<RedisServer, RedisServerError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let chosen = match port {
+                Some(port) => port,
+                None => free_port().map_err(|source| RedisServerError::System {
+                    id: id.clone(),
+                    source,
+                })?,
+            };
+            match self.start_on(id, chosen) {
+                Err(RedisServerError::PortInUse { .. }) if port.is_none() && tries < PORT_TRIES => {
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn start_on(&self, id: &NodeId, port: u16) -> Result<RedisServer, RedisServerError> {
+        // Asked before, a port in use is an answer at once; asked after, it is a log to be read.
+        if TcpListener::bind(("127.0.0.1", port)).is_err() {
+            return Err(RedisServerError::PortInUse {
+                id: id.clone(),
+                port,
+            });
+        }
+        let folder = self.dir.node(id)?;
+        make_private_folder(&folder.join("data"))?;
+        let config = folder.join(CONFIG);
+        write_private(&config, &self.config(&folder, port))?;
+        let system = |source| RedisServerError::System {
+            id: id.clone(),
+            source,
+        };
+        let log_path = folder.join(LOG);
+        let log = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&log_path)
+            .map_err(system)?;
+        let log_from = log.metadata().map_err(system)?.len();
+        let errors = log.try_clone().map_err(system)?;
+        let mut child = Command::new(&self.binary)
+            .arg(&config)
+            .current_dir(&folder)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .process_group(0)
+            .spawn()
+            .map_err(|source| RedisServerError::NoBinary {
+                binary: self.binary.clone(),
+                source,
+            })?;
+        match self.wait_ready(id, port, &mut child) {
+            Ok(card) => {
+                let text = serde_json::to_string(&card).map_err(|error| system(error.into()))?;
+                write_private(&folder.join(CARD), &text)?;
+                let process = card.process;
+                Ok(RedisServer {
+                    id: id.clone(),
+                    port,
+                    adopted: false,
+                    process,
+                    child: Some(child),
+                })
+            }
+            Err(Unready::Ended) => {
+                let log = text_after(&log_path, log_from);
+                Err(if log.contains("Address already in use") {
+                    RedisServerError::PortInUse {
+                        id: id.clone(),
+                        port,
+                    }
+                } else {
+                    RedisServerError::Ended {
+                        id: id.clone(),
+                        log: last_lines(&log),
+                    }
+                })
+            }
+            Err(Unready::Late(why)) => {
+                child.kill().and_then(|()| child.wait()).map_err(system)?;
+                Err(RedisServerError::NotReady {
+                    id: id.clone(),
+                    port,
+                    why,
+                })
+            }
+        }
+    }
+
+    fn wait_ready(&self, id: &NodeId, port: u16, child: &mut Child) -> Result<Card, Unready> {
+        let deadline = Instant::now() + READY_WITHIN;
+        let late = |why: &str| Unready::Late(why.to_owned());
+        loop {
+            if child
+                .try_wait()
+                .map_err(|error| late(&error.to_string()))?
+                .is_some()
+            {
+                return Err(Unready::Ended);
+            }
+            let pid = i32::try_from(child.id())
+                .map_err(|_| late("its process number is out of range"))?;
+            let last = match self.ask(port) {
+                // A stranger may hold the port while our process is on its way to find that out.
+                Ok(answer) if answer.pid != pid => format!("process {} answers there", answer.pid),
+                Ok(answer) if answer.loading => {
+                    tracing::info!(node = %id, "loading its append-only file");
+                    "it is loading its data".to_owned()
+                }
+                Ok(answer) => {
+                    let process = ProcessId::of(pid).ok_or(Unready::Ended)?;
+                    return Ok(Card {
+                        process,
+                        port,
+                        run_id: answer.run_id,
+                    });
+                }
+                Err(why) => why,
+            };
+            if Instant::now() >= deadline {
+                return Err(Unready::Late(last));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Asks the server on a port who it is, with our password.
+    fn ask(&self, port: u16) -> Result<Answer, String> {
+        let settings = RedisConnectionInfo::default().set_password(&self.password);
+        let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), port);
+        let ask = || -> redis::RedisResult<String> {
+            let info = address.into_connection_info()?.set_redis_settings(settings);
+            let mut connection =
+                redis::Client::open(info)?.get_connection_with_timeout(ANSWER_WITHIN)?;
+            connection.set_read_timeout(Some(ANSWER_WITHIN))?;
+            connection.set_write_timeout(Some(ANSWER_WITHIN))?;
+            redis::cmd("INFO")
+                .arg("server")
+                .arg("persistence")
+                .query(&mut connection)
+        };
+        let text = ask().map_err(|error| error.to_string())?;
+        Answer::parse(&text).ok_or_else(|| "it answers INFO in an unknown form".to_owned())
+    }
+
+    fn card(&self, id: &NodeId) -> Result<Option<Card>, RedisServerError> {
+        let path = self.dir.node(id)?.join(CARD);
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => {
+                return Err(RedisServerError::System {
+                    id: id.clone(),
+                    source,
+                });
+            }
+        };
+        let parsed = serde_json::from_str(&text);
+        parsed.map(Some).map_err(|error| RedisServerError::System {
+            id: id.clone(),
+            source: error.into(),
+        })
+    }
+
+    /// Users of clients are never written here: they exist only in the server's memory.
+    fn config(&self, folder: &Path, port: u16) -> String {
+        let appendonly = match self.persist {
+            Persist::None => "no",
+            Persist::Aof => "yes",
+        };
+        format!(
+            "bind 127.0.0.1\n\
+             port {port}\n\
+             protected-mode yes\n\
+             requirepass {password}\n\
+             daemonize no\n\
+             dir {data}\n\
+             databases 1\n\
+             maxmemory-policy noeviction\n\
+             save \"\"\n\
+             appendonly {appendonly}\n\
+             appendfsync everysec\n\
+             always-show-logo no\n",
+            password = self.password,
+            data = quoted(&folder.join("data")),
+        )
+    }
+}
+
+impl RedisServer {
+    /// Whether its process still runs. The end of one that we started is collected here.
+    pub fn lives(&mut self) -> bool {
+        let collected = self
+            .child
+            .as_mut()
+            .is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))));
+        !collected && self.process.lives()
+    }
+}
+
+enum Unready {
+    Ended,
+    Late(String),
+}
+
+struct Answer {
+    pid: i32,
+    run_id: String,
+    loading: bool,
+}
+
+impl Answer {
+    fn parse(info: &str) -> Option<Self> {
+        let field = |name: &str| {
+            info.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
+        };
+        Some(Self {
+            pid: field("process_id")?.parse().ok()?,
+            run_id: field("run_id")?.to_owned(),
+            loading: field("loading")? != "0",
+        })
+    }
+}
+
+/// Below the range from which the system gives ports to outgoing connections, so that a server that
+/// starts again finds its port as it left it.
+fn free_port() -> io::Result<u16> {
+    loop {
+        let mut bytes = [0; 2];
+        getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+        let port = PORT_FIRST + u16::from_ne_bytes(bytes) % PORT_COUNT;
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Ok(_) => return Ok(port),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A path as redis.conf reads one.
+fn quoted(path: &Path) -> String {
+    let text = path
+        .to_string_lossy()
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"");
+    format!("\"{text}\"")
+}
+
+/// What a log gained; a damaged log gives what can be read.
+fn text_after(path: &Path, from: u64) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    let from = usize::try_from(from).unwrap_or(usize::MAX).min(bytes.len());
+    String::from_utf8_lossy(&bytes[from..]).into_owned()
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(4)..].join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers(folder: &Path, persist: Persist) -> RedisServers {
+        let dir = DataDir::create(folder).unwrap();
+        let password = dir.secret(super::super::data_dir::NODES_PASSWORD).unwrap();
+        RedisServers::new(dir, persist, password)
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(8)
+    }
+
+    fn set(servers: &RedisServers, port: u16, key: &str, value: &str) {
+        let info = format!("redis://:{}@127.0.0.1:{port}/", servers.password);
+        let mut connection = redis::Client::open(info).unwrap().get_connection().unwrap();
+        let () = redis::cmd("SET")
+            .arg(key)
+            .arg(value)
+            .query(&mut connection)
+            .unwrap();
+    }
+
+    fn get(servers: &RedisServers, port: u16, key: &str) -> Option<String> {
+        let info = format!("redis://:{}@127.0.0.1:{port}/", servers.password);
+        let mut connection = redis::Client::open(info).unwrap().get_connection().unwrap();
+        redis::cmd("GET").arg(key).query(&mut connection).unwrap()
+    }
+
+    #[test]
+    fn a_server_is_adopted_and_keeps_its_data_over_its_end() {
+        let scratch = tempfile::tempdir().unwrap();
+        let servers = servers(scratch.path(), Persist::Aof);
+        let id: NodeId = "node-1".parse().unwrap();
+        let first = servers.run(&id, None).unwrap();
+        set(&servers, first.port, "k", "v");
+
+        let again = servers.run(&id, Some(first.port)).unwrap();
+        assert!(again.adopted && !first.adopted);
+        assert_eq!((again.process, again.port), (first.process, first.port));
+
+        let port = first.port;
+        servers.end(first, soon()).unwrap();
+        assert!(
+            servers.adopt(&id).unwrap().is_none(),
+            "what ended is not adopted"
+        );
+        let fresh = servers.run(&id, Some(port)).unwrap();
+        assert_eq!(get(&servers, port, "k").as_deref(), Some("v"));
+        servers.end(fresh, soon()).unwrap();
+        assert!(
+            !servers.end_left(&id, soon()).unwrap(),
+            "nothing left is fine"
+        );
+    }
+
+    #[test]
+    fn a_port_in_use_is_named() {
+        let scratch = tempfile::tempdir().unwrap();
+        let servers = servers(scratch.path(), Persist::None);
+        let id: NodeId = "node-1".parse().unwrap();
+        let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        match servers.run(&id, Some(port)) {
+            Err(RedisServerError::PortInUse { port: named, .. }) => assert_eq!(named, port),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_stranger_is_not_adopted() {
+        let scratch = tempfile::tempdir().unwrap();
+        let servers = servers(scratch.path(), Persist::None);
+        let (id, other): (NodeId, NodeId) = ("node-1".parse().unwrap(), "node-2".parse().unwrap());
+        let (one, two) = (
+            servers.run(&id, None).unwrap(),
+            servers.run(&other, None).unwrap(),
+        );
+        let card = |id: &NodeId| servers.dir.node(id).unwrap().join(CARD);
+        let mut swapped = servers.card(&id).unwrap().unwrap();
+        swapped.port = two.port;
+        fs::write(card(&id), serde_json::to_string(&swapped).unwrap()).unwrap();
+        match servers.adopt(&id) {
+            Err(RedisServerError::NotRecognised { pid, .. }) => assert_eq!(pid, one.process.pid),
+            other => panic!("{other:?}"),
+        }
+        for server in [one, two] {
+            servers.end(server, soon()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_missing_binary_names_the_package() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut servers = servers(scratch.path(), Persist::None);
+        servers.binary = PathBuf::from("no-such-redis-server");
+        let words = servers.check_binary().unwrap_err().to_string();
+        assert!(words.contains("package redis-server"), "{words}");
+    }
+}
