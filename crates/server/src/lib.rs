@@ -2,4 +2,5 @@
 
 pub mod admin;
 pub mod cli;
+pub mod driver;
 pub mod up;
