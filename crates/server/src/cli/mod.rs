@@ -3,6 +3,7 @@
 //! stdout is data, stderr is talk. Every verb takes `-o json`.
 
 pub mod exit;
+mod measure;
 pub mod output;
 pub mod server;
 
@@ -33,6 +34,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Measures balance and movement of a placement, offline.
+    Measure(measure::Args),
     /// Prints completions for a shell.
     Completions {
         /// Which shell.
@@ -55,6 +58,7 @@ pub fn run() -> ExitCode {
 
 fn dispatch(verb: Verb, format: Format) -> Result<Exit, Failure> {
     match verb {
+        Verb::Measure(args) => measure::run(&args, format),
         Verb::Completions { shell } => completions(shell, format),
     }
 }

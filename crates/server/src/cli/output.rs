@@ -75,11 +75,14 @@ pub fn table(header: &[&str], numbers: &[usize], rows: Vec<Vec<String>>) -> Stri
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table
-        .lines()
-        .map(|line| line.trim_end().to_owned())
-        .collect::<Vec<_>>()
-        .join("\n")
+    // Every cell has a space on either side; a line starts with its first letter.
+    let trimmed = |line: String| {
+        line.strip_prefix(' ')
+            .unwrap_or(&line)
+            .trim_end()
+            .to_owned()
+    };
+    table.lines().map(trimmed).collect::<Vec<_>>().join("\n")
 }
 
 /// A share of the whole in percent.
