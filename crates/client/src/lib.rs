@@ -1,3 +1,4 @@
 //! Placeholder.
 
 pub mod resp;
+pub mod routing;
