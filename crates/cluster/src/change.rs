@@ -39,6 +39,12 @@ pub struct Change {
 }
 
 impl Change {
+    /// A handoff by its name. O(log handoffs).
+    #[must_use]
+    pub fn handoff(&self, id: &HandoffId) -> Option<&Handoff> {
+        self.position(id).map(|at| &self.handoffs[at])
+    }
+
     /// The handoff of a source that owned before the change. O(log handoffs).
     #[must_use]
     pub fn forward(&self, source: &NodeId) -> Option<&Handoff> {
@@ -51,12 +57,19 @@ impl Change {
         self.find(true, source)
     }
 
+    /// The rank of a handoff.
+    pub(crate) fn position(&self, id: &HandoffId) -> Option<usize> {
+        self.rank(id.reverse, &id.source)
+    }
+
     fn find(&self, reverse: bool, source: &NodeId) -> Option<&Handoff> {
-        let at = self
-            .handoffs
+        self.rank(reverse, source).map(|at| &self.handoffs[at])
+    }
+
+    fn rank(&self, reverse: bool, source: &NodeId) -> Option<usize> {
+        self.handoffs
             .binary_search_by(|handoff| handoff.order().cmp(&(reverse, source)))
-            .ok()?;
-        Some(&self.handoffs[at])
+            .ok()
     }
 }
 
@@ -105,9 +118,58 @@ impl Handoff {
         matches!(self.kind, HandoffKind::Reverse)
     }
 
+    /// Its name among the handoffs of its change.
+    #[must_use]
+    pub fn id(&self) -> HandoffId {
+        HandoffId {
+            source: self.source.clone(),
+            reverse: self.is_reverse(),
+        }
+    }
+
     /// The order in a change: those from before it first, then by source.
     pub(crate) const fn order(&self) -> (bool, &NodeId) {
         (self.is_reverse(), &self.source)
+    }
+}
+
+/// Names a handoff of the change in flight: one per source and way.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct HandoffId {
+    /// The node that gives.
+    pub source: NodeId,
+    /// Whether it brings keys back after an abort.
+    pub reverse: bool,
+}
+
+impl HandoffId {
+    /// From an owner before the change.
+    #[must_use]
+    pub const fn forward(source: NodeId) -> Self {
+        Self {
+            source,
+            reverse: false,
+        }
+    }
+
+    /// Back from an owner after the change.
+    #[must_use]
+    pub const fn reverse(source: NodeId) -> Self {
+        Self {
+            source,
+            reverse: true,
+        }
+    }
+}
+
+impl fmt::Display for HandoffId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {}",
+            if self.reverse { "back from" } else { "from" },
+            self.source
+        )
     }
 }
 

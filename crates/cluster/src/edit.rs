@@ -115,6 +115,19 @@ impl Edit {
     }
 }
 
+impl Edit {
+    /// Whether it names a node, as the one that changes or as a newcomer.
+    #[must_use]
+    pub fn names(&self, node: &NodeId) -> bool {
+        let newcomer = if let Self::Replace { by, .. } = self {
+            Some(by)
+        } else {
+            None
+        };
+        self.node() == Some(node) || newcomer == Some(node)
+    }
+}
+
 /// As a person reads it in `staged` and `plan`.
 impl fmt::Display for Edit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

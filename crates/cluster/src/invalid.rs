@@ -294,15 +294,21 @@ fn check_change_nodes(nodes: &[Node], change: &Change) -> Result<(), InvalidReco
         }
     }
     for node in nodes {
-        let fits = match (change.before.has(&node.id), change.after.has(&node.id)) {
-            (false, false) => {
-                return Err(InvalidRecord::UnplacedNode {
-                    node: node.id.clone(),
-                });
+        let (before, after) = (change.before.has(&node.id), change.after.has(&node.id));
+        if !before && !after {
+            return Err(InvalidRecord::UnplacedNode {
+                node: node.id.clone(),
+            });
+        }
+        let fits = match (change.direction, before, after) {
+            (Direction::Forward, false, _) => {
+                matches!(node.state, NodeState::Joining | NodeState::Warming)
             }
-            (false, true) => matches!(node.state, NodeState::Joining | NodeState::Warming),
-            (true, false) => matches!(node.state, NodeState::Leaving | NodeState::Down),
-            (true, true) => matches!(node.state, NodeState::Active),
+            (Direction::Forward, _, false) => {
+                matches!(node.state, NodeState::Leaving | NodeState::Down)
+            }
+            (Direction::Back, false, _) => node.state == NodeState::Leaving,
+            _ => node.state == NodeState::Active,
         };
         if !fits {
             return Err(InvalidRecord::StateWithoutChange {

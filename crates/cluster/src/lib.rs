@@ -9,22 +9,34 @@ extern crate alloc;
 extern crate std;
 
 mod address;
+mod apply;
 mod as_text;
 mod change;
 pub mod copier;
 mod counter;
+mod draft;
 mod edit;
+mod end;
+mod flow;
 mod form;
 mod invalid;
 mod layout;
 mod name;
 mod node;
 mod record;
+mod stage;
+mod step;
+mod view;
 
 pub use address::{Address, AddressError};
-pub use change::{Change, Direction, FlippedTo, Handoff, HandoffKind, HandoffState, Report};
+pub use apply::{Apply, ApplyError};
+pub use change::{
+    Change, Direction, FlippedTo, Handoff, HandoffId, HandoffKind, HandoffState, Report,
+};
 pub use counter::{COUNTER_MAX, Epoch, Generation, Revision};
+pub use draft::{EditError, StaleEdit};
 pub use edit::{Edit, Staged, StagedId};
+pub use end::{AbortError, Finished};
 pub use form::{DecodeError, RECORD_BYTES_MAX, TooLarge};
 pub use invalid::{FOREIGN_WRITERS_MAX, HandoffFault, InvalidRecord, STAGED_MAX};
 pub use layout::{
@@ -36,3 +48,6 @@ pub use record::{
     FORMAT, Membership, NewNode, NewPool, Options, Protocol, Record, ServiceClass, Throttle,
     Tombstone,
 };
+pub use stage::{StageError, Unstage, UnstageError};
+pub use step::{Counts, HANDOVER_MS_MAX, Step, StepError};
+pub use view::{KeyPosition, Moving, MovingSet, NodeIndex, Route, View, ViewError, hash_tag};

@@ -89,7 +89,7 @@ impl fmt::Display for NodeState {
 /// assert_eq!(nonce.to_string(), "abababababababababababababababab");
 /// assert_eq!(nonce.to_string().parse(), Ok(nonce));
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nonce([u8; 16]);
 
 impl Nonce {
@@ -159,7 +159,7 @@ impl fmt::Display for NonceError {
 impl core::error::Error for NonceError {}
 
 /// What makes one run of one server with one history of data recognisable.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Incarnation {
     /// Changes at every start of the server.
     pub run_id: ServerId,

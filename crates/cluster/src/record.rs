@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 
 use crate::layout::{Generator, Layout, SchemeSpec, Seat, SpreadRule};
 use crate::{
-    Address, Change, Epoch, Generation, InvalidRecord, Node, NodeState, Nonce, PoolName, Revision,
-    Staged, as_text,
+    Address, Change, Epoch, Finished, Generation, InvalidRecord, Node, NodeState, Nonce, PoolName,
+    Revision, Staged, as_text,
 };
 
 /// The format that this version writes.
@@ -47,6 +47,8 @@ pub struct Record {
     pub(crate) staged: Vec<Staged>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<Change>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) finished: Option<Finished>,
     #[serde(default)]
     pub(crate) options: Options,
     #[serde(flatten)]
@@ -88,6 +90,7 @@ impl Record {
             retired: Vec::new(),
             staged: Vec::new(),
             change: None,
+            finished: None,
             options: pool.options,
             unknown: Map::new(),
         };
@@ -167,6 +170,12 @@ impl Record {
     #[must_use]
     pub const fn change(&self) -> Option<&Change> {
         self.change.as_ref()
+    }
+
+    /// The last change that ended.
+    #[must_use]
+    pub const fn finished(&self) -> Option<&Finished> {
+        self.finished.as_ref()
     }
 
     /// Settings that decide no ownership.

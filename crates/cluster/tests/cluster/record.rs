@@ -1,5 +1,4 @@
 //! The stored form of a record: what survives a round trip, and what is said about bytes that are none.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use clockwise_cluster::{
     Address, DecodeError, Epoch, InvalidRecord, LayoutError, NewNode, NewPool, NodeState, Nonce,

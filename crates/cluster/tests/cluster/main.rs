@@ -1,0 +1,7 @@
+//! What this crate promises, through its public face: records, edits, plans, steps and views.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod change;
+mod pool;
+mod record;
+mod view;
