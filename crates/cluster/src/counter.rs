@@ -1,4 +1,5 @@
-//! Numbers that only grow: the epoch and revision of a record, the generation of a node's credential.
+//! Numbers that only grow: the epoch and revision of a record, the generation of a node's credential,
+//! the term of a leadership.
 //!
 //! They are counted, never computed with: [`Epoch::next`] is the only way on.
 
@@ -102,6 +103,16 @@ counter! {
     /// assert_eq!(Generation::new(7).next().to_string(), "8");
     /// ```
     Generation
+}
+
+counter! {
+    /// Of a leadership: each has a higher one than all before it, restarts included.
+    ///
+    /// ```
+    /// use clockwise_cluster::Term;
+    /// assert!(Term::new(8) > Term::new(7));
+    /// ```
+    Term
 }
 
 #[cfg(test)]

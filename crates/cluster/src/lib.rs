@@ -23,9 +23,7 @@ mod invalid;
 mod layout;
 mod name;
 mod node;
-mod plan;
 mod record;
-mod settings;
 mod stage;
 mod step;
 mod view;
@@ -35,7 +33,7 @@ pub use apply::{Apply, ApplyError};
 pub use change::{
     Change, Direction, FlippedTo, Handoff, HandoffId, HandoffKind, HandoffState, Report,
 };
-pub use counter::{COUNTER_MAX, Epoch, Generation, Revision};
+pub use counter::{COUNTER_MAX, Epoch, Generation, Revision, Term};
 pub use draft::{EditError, StaleEdit};
 pub use edit::{Edit, Staged, StagedId};
 pub use end::{AbortError, Finished};
@@ -46,10 +44,6 @@ pub use layout::{
 };
 pub use name::{ChangeId, NameError, PoolName};
 pub use node::{Incarnation, Node, NodeState, Nonce, NonceError, ServerId, ServerIdError};
-pub use plan::{
-    Basis, Evenness, Fate, Held, INTERVALS_LISTED_MAX, Missing, Moves, Plan, PlannedDomain,
-    PlannedEdit, PlannedFlow, PlannedInterval, PlannedLoss, PlannedNode, Warning,
-};
 pub use record::{
     FORMAT, Membership, NewNode, NewPool, Options, Protocol, Record, ServiceClass, Throttle,
     Tombstone,

@@ -2,8 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod change;
-mod plan;
 mod pool;
 mod record;
-mod scripts;
 mod view;
