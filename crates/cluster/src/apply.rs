@@ -10,10 +10,14 @@ use serde_json::Map;
 use crate::change::{Change, Direction, Handoff, HandoffKind, HandoffState, Report};
 use crate::draft::{Draft, StaleEdit};
 use crate::flow::moving_pairs;
-use crate::form::TooLarge;
+use crate::form::{RECORD_BYTES_MAX, TooLarge};
 use crate::layout::{Layout, LayoutError};
 use crate::record::{Protocol, Record};
-use crate::{ChangeId, Epoch, InvalidRecord, Node, NodeState, Nonce};
+use crate::{ChangeId, Edit, Epoch, InvalidRecord, Node, NodeState, Nonce};
+
+/// What a target adds to a record until its handoff is reversed and flipped back: twice a flip with ids as
+/// Redis makes them, and its place in the reverse handoff.
+const FLIP_BYTES_MAX: usize = 512;
 
 /// What an operator applies, and under which name.
 pub struct Apply<'a> {
@@ -31,8 +35,9 @@ impl Record {
     /// The record after `apply`: everything staged becomes one change.
     ///
     /// Where no key changes its owner the new membership holds at once. Otherwise the change is in flight
-    /// afterwards, with one handoff for each node that gives. New addresses hold at once in either case: an
-    /// address says where a node's data already is.
+    /// afterwards, with one handoff for each node that gives. New addresses hold at once in either case, and
+    /// nothing but addresses may be applied while a change runs: an address says where a node's data
+    /// already is, and a server may fail over at any time.
     ///
     /// # Errors
     /// A plan of another epoch, a change in flight, nothing staged, edits that do not fit or cannot be built,
@@ -64,6 +69,9 @@ impl Record {
     /// ```
     pub fn apply(&self, request: Apply<'_>) -> Result<Self, ApplyError> {
         let draft = self.check_apply(request.expected)?;
+        if self.change.is_some() {
+            return self.relocated(&draft);
+        }
         let before = self.membership.layout();
         let given = gifts(&before, &draft.layout)?;
         if !given.is_empty() {
@@ -99,8 +107,39 @@ impl Record {
             }
         };
         next.check()?;
+        next.check_room()?;
+        Ok(next)
+    }
+
+    /// The record with other addresses and nothing else.
+    fn relocated(&self, draft: &Draft) -> Result<Self, ApplyError> {
+        let mut next = Self {
+            epoch: self.epoch.next(),
+            staged: Vec::new(),
+            ..self.clone()
+        };
+        for node in &mut next.membership.nodes {
+            node.address = draft.addresses[&node.id].clone();
+        }
+        next.check()?;
         next.encode()?;
         Ok(next)
+    }
+
+    /// Whether the record fits into a store, also when every handoff has flipped and is reversed.
+    fn check_room(&self) -> Result<(), TooLarge> {
+        let bytes = self.encode()?.len();
+        let handoffs = self.change.iter().flat_map(|change| &change.handoffs);
+        let growth: usize = handoffs
+            .map(|handoff| handoff.targets.len() * FLIP_BYTES_MAX)
+            .sum();
+        match bytes + growth {
+            fitting if fitting <= RECORD_BYTES_MAX => Ok(()),
+            bytes => Err(TooLarge {
+                bytes,
+                limit: RECORD_BYTES_MAX,
+            }),
+        }
     }
 
     /// What `apply` and `plan` refuse alike, and the draft of what is staged.
@@ -111,7 +150,9 @@ impl Record {
                 current: self.epoch,
             });
         }
-        if let Some(change) = &self.change {
+        let relocates = |staged: &crate::Staged| matches!(staged.edit, Edit::SetAddress { .. });
+        let only_addresses = !self.staged.is_empty() && self.staged.iter().all(relocates);
+        if let Some(change) = self.change.as_ref().filter(|_| !only_addresses) {
             let unfinished = change
                 .handoffs
                 .iter()

@@ -23,6 +23,17 @@ where
         .map_err(|error| de::Error::custom(format_args!("{text:?}: {error}")))
 }
 
+/// The same for what may be absent.
+pub(crate) fn option<T: Display, S: Serializer>(
+    value: &Option<T>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => serializer.collect_str(value),
+        None => serializer.serialize_none(),
+    }
+}
+
 /// The same for a list.
 pub(crate) mod list {
     use alloc::borrow::Cow;

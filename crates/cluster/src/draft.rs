@@ -86,10 +86,11 @@ impl Draft {
                 domain: domain.clone(),
                 ..seat
             })?,
-            Edit::SetAddress { id, address } => {
-                self.require(id)?;
-                self.with_address(id, address)?
+            // Also of a node that leaves: it may fail over while it still has keys to give.
+            Edit::SetAddress { id, .. } if !self.addresses.contains_key(id) => {
+                return Err(EditError::UnknownNode { node: id.clone() });
             }
+            Edit::SetAddress { id, address } => self.with_address(id, address)?,
             Edit::Replace { id, by, address } => self.replaced(id, by, address)?,
             Edit::SetScheme { scheme } => self.with_layout(Layout {
                 scheme: scheme.clone(),

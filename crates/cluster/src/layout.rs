@@ -363,7 +363,7 @@ impl fmt::Display for Generator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ring { points_per_weight } => {
-                write!(f, "ring, {points_per_weight} points a weight")
+                write!(f, "ring, {points_per_weight} points per weight")
             }
             Self::Slots { slots, .. } => write!(f, "{slots} slots"),
         }

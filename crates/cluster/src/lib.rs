@@ -23,7 +23,9 @@ mod invalid;
 mod layout;
 mod name;
 mod node;
+mod plan;
 mod record;
+mod settings;
 mod stage;
 mod step;
 mod view;
@@ -44,6 +46,10 @@ pub use layout::{
 };
 pub use name::{ChangeId, NameError, PoolName};
 pub use node::{Incarnation, Node, NodeState, Nonce, NonceError, ServerId, ServerIdError};
+pub use plan::{
+    Basis, Evenness, Fate, Held, INTERVALS_LISTED_MAX, Missing, Moves, Plan, PlannedDomain,
+    PlannedEdit, PlannedFlow, PlannedInterval, PlannedLoss, PlannedNode, Warning,
+};
 pub use record::{
     FORMAT, Membership, NewNode, NewPool, Options, Protocol, Record, ServiceClass, Throttle,
     Tombstone,

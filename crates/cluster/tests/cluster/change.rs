@@ -2,8 +2,8 @@
 
 use clockwise_cluster::{
     AbortError, ApplyError, ChangeId, Edit, EditError, Epoch, Generation, Generator, HandoffId,
-    HandoffState, LayoutError, NodeState, Nonce, Record, StageError, StagedId, StaleEdit, Step,
-    StepError, Unstage, UnstageError,
+    HandoffState, HashSpec, LayoutError, NodeState, Nonce, Record, SchemeSpec, StageError,
+    StagedId, StaleEdit, Step, StepError, TooLarge, Unstage, UnstageError,
 };
 use clockwise_placement::PlacementError;
 
@@ -297,6 +297,47 @@ fn an_address_changes_at_once_and_moves_no_key() {
     assert_eq!(after.epoch(), before.epoch().next());
     assert_eq!(after.node(&id("a")).unwrap().address, address("x"));
     assert_eq!(after.node(&id("a")).unwrap().generation, Generation::new(1));
+}
+
+#[test]
+fn an_address_changes_while_a_change_runs_and_nothing_else_does() {
+    let running = applied(&record("a b c", 10), &[remove("b")]);
+    let fail_over = Edit::SetAddress {
+        id: id("b"),
+        address: address("x"),
+    };
+    let with_more = staged(&running, &[fail_over.clone(), set_weight("a", "2")]);
+    assert!(matches!(
+        try_apply(&with_more),
+        Err(ApplyError::ChangeInFlight { .. })
+    ));
+    let moved = applied(&running, &[fail_over]);
+    assert_eq!(moved.node(&id("b")).unwrap().address, address("x"));
+    assert_eq!(moved.epoch(), running.epoch().next());
+    assert_eq!(moved.change(), running.change());
+}
+
+#[test]
+fn a_change_that_would_outgrow_the_store_half_way_is_refused_with_the_figure() {
+    // 80 nodes, every one of which gives to every other: the record itself would still fit.
+    let names: Vec<String> = (0..80).map(|n| format!("n{n}")).collect();
+    let mut spec = pool(&names.join(" "), 4);
+    for (at, node) in spec.nodes.iter_mut().enumerate() {
+        node.address = format!("10.0.0.{at}:6379").parse().unwrap();
+    }
+    let record = Record::create(spec, &mut crate::pool::nonces()).unwrap();
+    let scheme = SchemeSpec::v1(HashSpec::Xxh3 { seed: 1 });
+    let record = staged(&record, &[Edit::SetScheme { scheme }]);
+    let Err(ApplyError::TooLarge(TooLarge { bytes, limit })) = try_apply(&record) else {
+        panic!("it was applied")
+    };
+    assert!(bytes > limit && bytes < 5 * limit, "{bytes}");
+    let plan = record.plan(&std::collections::BTreeMap::new()).unwrap();
+    assert!(
+        matches!(plan.refusals[..], [ApplyError::TooLarge(_)]),
+        "{:?}",
+        plan.refusals
+    );
 }
 
 #[test]

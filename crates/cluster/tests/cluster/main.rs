@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod change;
+mod plan;
 mod pool;
 mod record;
+mod scripts;
 mod view;

@@ -1,0 +1,260 @@
+//! What a person should know before applying a plan that nothing forbids.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use clockwise_placement::NodeId;
+use serde::Serialize;
+
+use super::{Basis, Fate, Plan};
+use crate::{Address, Edit, as_text};
+
+/// A node whose load is above this over its fair part is named: the next one to run full.
+const OVER_MEAN_MAX: f64 = 1.5;
+
+/// What a person should know.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Warning {
+    /// The most loaded node keeps all it has: a node that joins does not help where help is needed.
+    CannotHelp {
+        /// Who joins.
+        #[serde(serialize_with = "as_text::serialize")]
+        node: NodeId,
+        /// Who stays as loaded as it is.
+        #[serde(serialize_with = "as_text::serialize")]
+        loaded: NodeId,
+    },
+    /// A member owns nothing.
+    OwnsNothing {
+        /// Which.
+        #[serde(serialize_with = "as_text::serialize")]
+        node: NodeId,
+    },
+    /// Fewer nodes than replicas.
+    TooFewNodes {
+        /// How many replicas have no node.
+        missing: u8,
+    },
+    /// Replicas share a failure domain.
+    TooFewDomains {
+        /// The level, 1 for the outermost.
+        level: u64,
+        /// How many replicas share a domain with another.
+        missing: u8,
+    },
+    /// A node owns much more than its weight asks for: more points, or slots, would even it out.
+    Uneven {
+        /// Which.
+        #[serde(serialize_with = "as_text::serialize")]
+        node: NodeId,
+        /// What it owns over its fair part.
+        over_mean: f64,
+    },
+    /// A node holds many more copies than its weight asks for, since its failure domain has few nodes.
+    SmallDomain {
+        /// Which.
+        #[serde(serialize_with = "as_text::serialize")]
+        node: NodeId,
+        /// Its copies over its fair part.
+        over_mean: f64,
+    },
+    /// If a node were lost, all it has would fall to one other.
+    OneHeir {
+        /// The node.
+        #[serde(serialize_with = "as_text::serialize")]
+        node: NodeId,
+        /// Who would get all of it.
+        #[serde(serialize_with = "as_text::serialize")]
+        heir: NodeId,
+        /// The heir's load then, over its fair part.
+        over_mean: f64,
+    },
+    /// A lost node's keys are gone for good.
+    DataLost {
+        /// The node.
+        #[serde(serialize_with = "as_text::serialize")]
+        node: NodeId,
+        /// Its keys when they were last counted.
+        keys: u64,
+    },
+    /// Nothing is copied to a new address: the server there must be the same one, with its data.
+    SameServerExpected {
+        /// The node.
+        #[serde(serialize_with = "as_text::serialize")]
+        node: NodeId,
+        /// Where it will be looked for.
+        address: Address,
+    },
+    /// Most of the keys move.
+    MostKeysMove {
+        /// The part of all keys.
+        share: f64,
+    },
+    /// The shares are not exact.
+    Estimated {
+        /// How they were come by.
+        basis: Basis,
+    },
+}
+
+pub(super) fn warnings<'a>(plan: &Plan, edits: impl Iterator<Item = &'a Edit>) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    about_edits(edits, &mut warnings);
+    about_moves(plan, &mut warnings);
+    about_spread(plan, &mut warnings);
+    about_balance(plan, &mut warnings);
+    warnings
+}
+
+fn about_edits<'a>(edits: impl Iterator<Item = &'a Edit>, warnings: &mut Vec<Warning>) {
+    for edit in edits {
+        match edit {
+            Edit::RemoveLost { id, keys_counted } => {
+                warnings.push(Warning::DataLost {
+                    node: id.clone(),
+                    keys: *keys_counted,
+                });
+            }
+            Edit::SetAddress { id, address } => warnings.push(Warning::SameServerExpected {
+                node: id.clone(),
+                address: address.clone(),
+            }),
+            _ => {}
+        }
+    }
+}
+
+fn about_moves(plan: &Plan, warnings: &mut Vec<Warning>) {
+    let moves = &plan.moves;
+    if moves.basis != Basis::Exact {
+        warnings.push(Warning::Estimated { basis: moves.basis });
+    }
+    if moves.share > 0.5 {
+        warnings.push(Warning::MostKeysMove { share: moves.share });
+    }
+    let loaded = plan.nodes.iter().filter(|node| node.fate == Fate::Stays);
+    let loaded = loaded.max_by(|a, b| a.over_mean_before.total_cmp(&b.over_mean_before));
+    // Less by a thousandth would be no relief either.
+    let Some(loaded) = loaded.filter(|node| node.copies_after > node.copies_before * 0.999) else {
+        return;
+    };
+    for node in plan.nodes.iter().filter(|node| node.fate == Fate::Joins) {
+        warnings.push(Warning::CannotHelp {
+            node: node.id.clone(),
+            loaded: loaded.id.clone(),
+        });
+    }
+}
+
+fn about_spread(plan: &Plan, warnings: &mut Vec<Warning>) {
+    let missing = &plan.shortfall_after;
+    if missing.nodes > 0 {
+        warnings.push(Warning::TooFewNodes {
+            missing: missing.nodes,
+        });
+    }
+    for (level, &missing) in (1..).zip(&missing.domains) {
+        if missing > 0 {
+            warnings.push(Warning::TooFewDomains { level, missing });
+        }
+    }
+}
+
+fn about_balance(plan: &Plan, warnings: &mut Vec<Warning>) {
+    let there = |fate: Fate| matches!(fate, Fate::Joins | Fate::Stays);
+    let members = || plan.nodes.iter().filter(|node| there(node.fate));
+    for node in members() {
+        if node.share_after == 0.0 {
+            warnings.push(Warning::OwnsNothing {
+                node: node.id.clone(),
+            });
+        } else if node.over_mean_after > OVER_MEAN_MAX {
+            let (node, over_mean) = (node.id.clone(), node.over_mean_after);
+            // Where first owners are even, it is the spread of the further copies that is not.
+            let by_spread = plan.replicas > 1 && plan.balance_after.max_over_mean <= OVER_MEAN_MAX;
+            warnings.push(match by_spread {
+                true => Warning::SmallDomain { node, over_mean },
+                false => Warning::Uneven { node, over_mean },
+            });
+        }
+    }
+    if members().count() < 3 {
+        return;
+    }
+    for loss in plan.losses.iter().filter(|loss| loss.heirs == 1) {
+        if let Some(heir) = &loss.worst {
+            warnings.push(Warning::OneHeir {
+                node: loss.node.clone(),
+                heir: heir.clone(),
+                over_mean: loss.worst_over_mean,
+            });
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CannotHelp { node, loaded } => {
+                write!(
+                    f,
+                    "{node} does not help: {loaded}, the most loaded node, keeps all it has"
+                )
+            }
+            Self::OwnsNothing { node } => write!(f, "{node} owns nothing"),
+            Self::TooFewNodes { missing } => {
+                write!(f, "nodes: {missing} too few for the replicas")
+            }
+            Self::TooFewDomains { level, missing } => {
+                write!(
+                    f,
+                    "failure domains of level {level}: {missing} too few for the replicas"
+                )
+            }
+            Self::Uneven { node, over_mean } => {
+                write!(
+                    f,
+                    "{node} has {over_mean:.2} times its fair part: more points would even it out"
+                )
+            }
+            Self::SmallDomain { node, over_mean } => write!(
+                f,
+                "{node} holds {over_mean:.2} times its fair part of the copies: its failure domain has \
+                 few nodes"
+            ),
+            Self::OneHeir {
+                node,
+                heir,
+                over_mean,
+            } => write!(
+                f,
+                "if {node} were lost, all of it would fall to one node; {heir} would be at {over_mean:.2} \
+                 times its fair part"
+            ),
+            Self::DataLost { node, keys } => {
+                write!(
+                    f,
+                    "{keys} keys of {node}, as last counted, are gone for good"
+                )
+            }
+            Self::SameServerExpected { node, address } => {
+                write!(
+                    f,
+                    "nothing is copied: the server at {address} must be {node} with its data"
+                )
+            }
+            Self::MostKeysMove { share } => write!(f, "{:.1} % of all keys move", share * 100.0),
+            Self::Estimated {
+                basis: Basis::Sampled { keys },
+            } => write!(
+                f,
+                "every key gets a new position: shares are estimated from {keys} made-up keys"
+            ),
+            Self::Estimated { .. } => f.write_str(
+                "only keys with a hash tag move: shares are what it would be if all had one",
+            ),
+        }
+    }
+}
