@@ -1,6 +1,6 @@
 //! Where a node stands: the things that fail together, outermost first.
 
-use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::fmt;
 use core::str::FromStr;
 
@@ -11,7 +11,7 @@ pub const DOMAIN_DEPTH_MAX: usize = 4;
 
 /// A failure domain path, outermost level first: `region/zone/rack/host`, of none to four levels.
 ///
-/// Two nodes share a domain at a level when their paths agree down to that level, so rack `r1` of one
+/// Cloning is cheap. Two nodes share a domain at a level when their paths agree down to that level, so rack `r1` of one
 /// zone is not rack `r1` of another.
 ///
 /// ```
@@ -22,7 +22,7 @@ pub const DOMAIN_DEPTH_MAX: usize = 4;
 /// # Ok::<(), clockwise_placement::DomainError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Domain(Box<str>);
+pub struct Domain(Arc<str>);
 
 impl Domain {
     /// How many levels the path has.
@@ -63,7 +63,7 @@ impl FromStr for Domain {
         for (level, component) in path.split('/').enumerate() {
             check_name(component).map_err(|fault| DomainError::Component { level, fault })?;
         }
-        Ok(Self(Box::from(path)))
+        Ok(Self(Arc::from(path)))
     }
 }
 

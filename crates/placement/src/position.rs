@@ -66,9 +66,10 @@ impl fmt::Display for HexError {
 
 impl core::error::Error for HexError {}
 
-/// The standard parser would take a leading `+`.
+/// The standard parser would take a leading `+`, and any number of zeros.
 pub(crate) fn parse_hex(text: &str) -> Result<u64, HexError> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let digits =
+        (1..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !digits {
         return Err(HexError);
     }
