@@ -2,14 +2,57 @@
 //!
 //! A node is its index in a list. One more node changes the divisor for every key at once.
 
-use crate::Position;
+use alloc::boxed::Box;
 
-/// The index of the node that owns a position among so many.
-#[must_use]
-pub fn modulo_owner(position: Position, nodes: usize) -> usize {
-    assert!(nodes > 0, "somebody must own the position");
-    // A 64-bit remainder is below `nodes`, so it fits where that does.
-    (position.0 % nodes as u64) as usize
+use crate::measure::Owners;
+use crate::{Member, NodeIx, PlacementError, Scheme};
+
+/// Keys on a numbered list of nodes by remainder. Weights and domains have no say.
+///
+/// ```
+/// use clockwise_placement::{Member, Modulo, Owners, Scheme};
+/// let nodes = ["b", "a"].map(|id| Member::new(id.parse().unwrap()));
+/// let modulo = Modulo::new(Scheme::default(), nodes)?;
+/// let number = Scheme::default().modulo(b"user:42", 2);
+/// assert_eq!(modulo.owner_of(b"user:42").get(), number);
+/// # Ok::<(), clockwise_placement::PlacementError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Modulo {
+    scheme: Scheme,
+    members: Box<[Member]>,
+}
+
+impl Modulo {
+    /// Numbers the members as they are given.
+    ///
+    /// # Errors
+    /// No members, too many, or an id twice.
+    pub fn new(
+        scheme: Scheme,
+        members: impl IntoIterator<Item = Member>,
+    ) -> Result<Self, PlacementError> {
+        let members: Box<[Member]> = members.into_iter().collect();
+        if members.is_empty() {
+            return Err(PlacementError::NoMembers);
+        }
+        crate::placement::check_ids(&members)?;
+        Ok(Self { scheme, members })
+    }
+}
+
+impl Owners for Modulo {
+    fn scheme(&self) -> &Scheme {
+        &self.scheme
+    }
+
+    fn nodes(&self) -> &[Member] {
+        &self.members
+    }
+
+    fn owner_of(&self, key: &[u8]) -> NodeIx {
+        NodeIx::of(self.scheme.modulo(key, self.members.len()))
+    }
 }
 
 /// The share of keys that change their index when `before` nodes become `after`: exact for even hashes.

@@ -282,21 +282,13 @@ impl Roll {
         members: impl IntoIterator<Item = Member>,
         replicas: u8,
     ) -> Result<Self, PlacementError> {
-        let mut given: Vec<(usize, Member)> = members.into_iter().enumerate().collect();
-        if given.len() > MEMBERS_MAX {
-            return Err(PlacementError::TooManyMembers {
-                members: given.len(),
-            });
-        }
+        let members: Vec<Member> = members.into_iter().collect();
+        check_ids(&members)?;
         if replicas == 0 {
             return Err(PlacementError::ZeroReplicas);
         }
+        let mut given: Vec<(usize, Member)> = members.into_iter().enumerate().collect();
         given.sort_unstable_by(|(_, a), (_, b)| a.id.cmp(&b.id));
-        if let Some(pair) = given.windows(2).find(|pair| pair[0].1.id == pair[1].1.id) {
-            return Err(PlacementError::DuplicateNode {
-                node: pair[0].1.id.clone(),
-            });
-        }
         let mut rank_of_given = alloc::vec![NodeIx::NONE; given.len()];
         for (rank, (at, _)) in given.iter().enumerate() {
             rank_of_given[*at] = NodeIx::of(rank);
@@ -371,5 +363,22 @@ impl Roll {
             placed[owner.get()] = true;
         }
         placed.into_boxed_slice()
+    }
+}
+
+/// Refuses more members than there are ranks, and an id that comes up twice.
+pub(crate) fn check_ids(members: &[Member]) -> Result<(), PlacementError> {
+    if members.len() > MEMBERS_MAX {
+        return Err(PlacementError::TooManyMembers {
+            members: members.len(),
+        });
+    }
+    let mut ids: Vec<&NodeId> = members.iter().map(|member| &member.id).collect();
+    ids.sort_unstable();
+    match ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(PlacementError::DuplicateNode {
+            node: pair[0].clone(),
+        }),
+        None => Ok(()),
     }
 }

@@ -69,6 +69,17 @@ pub trait Recipe: Send + Sync {
     fn key(&self, key: &[u8]) -> Position;
     /// Where the copy of this number of a node's points lies.
     fn point(&self, node: &NodeId, copy: u32) -> Position;
+    /// The index that `hash % N` gives a key: the remainder of all of its hash, not of its position only.
+    ///
+    /// `nodes` is not 0.
+    fn modulo(&self, key: &[u8], nodes: usize) -> usize {
+        remainder(self.key(key), nodes)
+    }
+}
+
+fn remainder(position: Position, nodes: usize) -> usize {
+    // Below `nodes`, so it fits where that does.
+    (position.0 % nodes as u64) as usize
 }
 
 /// A named recipe for positions. Cheap to clone.
@@ -126,6 +137,19 @@ impl Scheme {
         match &self.0 {
             Inner::V1(hash) => hash.hash(key),
             Inner::Foreign(recipe) => recipe.key(key),
+        }
+    }
+
+    /// The index that `hash % N` gives a key among so many nodes.
+    ///
+    /// # Panics
+    /// When there are no nodes.
+    #[must_use]
+    pub fn modulo(&self, key: &[u8], nodes: usize) -> usize {
+        assert!(nodes > 0, "somebody must own the key");
+        match &self.0 {
+            Inner::V1(hash) => remainder(hash.hash(key), nodes),
+            Inner::Foreign(recipe) => recipe.modulo(key, nodes),
         }
     }
 
