@@ -19,6 +19,7 @@ mod edit;
 mod end;
 mod flow;
 mod form;
+pub mod handoff;
 mod invalid;
 mod layout;
 mod name;

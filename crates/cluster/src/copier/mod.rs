@@ -18,6 +18,7 @@
 //! defaults that is about 70 MiB a source in the worst case. Cost per key: a few look-ups in ordered
 //! sets that are small unless the writes outpace the copy.
 
+mod batch;
 mod pace;
 mod queue;
 mod throttle;
@@ -28,133 +29,14 @@ mod tests;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use batch::cost;
+pub use batch::{Batch, CopyStop, Counts, Found, KEY_OVERHEAD_BYTES, Lane, Limits, Next};
 pub use pace::Pace;
 use queue::Queue;
 pub use throttle::{Rate, Throttle};
 
-/// What a waiting key costs beside its own bytes: its place in an ordered set and its allocation.
-pub const KEY_OVERHEAD_BYTES: usize = 96;
-
 /// Dirty passes over one large value before the copy gives up on it.
 const BIG_PASSES_MAX: u32 = 3;
-
-/// The one ordered way to a target, numbered like the handoff's targets.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Lane(pub u16);
-
-impl Lane {
-    fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
-/// Bounds of one copy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Keys in a batch.
-    pub batch_keys_max: usize,
-    /// Bytes a batch is estimated to hold; a server is stalled for as long as it serialises them.
-    pub batch_bytes_max: u64,
-    /// Listed keys that wait to be read before the listing pauses.
-    pub listed_keys_max: usize,
-    /// Bytes of touched keys that wait before the listing pauses for them.
-    pub dirty_bytes_max: usize,
-    /// Keys whose changes the stream of touched keys does not show, to be copied again under the fence.
-    pub untracked_keys_max: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            batch_keys_max: 128,
-            batch_bytes_max: 1 << 20,
-            listed_keys_max: 8_192,
-            dirty_bytes_max: 32 << 20,
-            untracked_keys_max: 20_000,
-        }
-    }
-}
-
-/// Keys on their way to one target. Hand it back to [`Copier::landed`] once the target has answered
-/// for every key.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Batch<K> {
-    /// Where they go.
-    pub lane: Lane,
-    /// The keys, in the order in which they are read and written.
-    pub keys: Vec<K>,
-    // What was taken out of the throttle for it.
-    bytes_estimated: u64,
-}
-
-/// What to do next.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Next<K> {
-    /// Read these and write them to their target.
-    Batch(Batch<K>),
-    /// Copy this one in pieces, then call [`Copier::big_landed`].
-    Big(Lane, K),
-    /// The throttle allows nothing before this moment.
-    At(u64),
-    /// Nothing until something is listed, touched or lands.
-    Nothing,
-}
-
-/// What reading one key of a batch gave.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
-    /// It does not exist: it is removed at the target.
-    Gone,
-    /// A value of this many bytes.
-    Value {
-        /// Size of the payload.
-        bytes: u64,
-        /// Changed in ways that the stream of touched keys does not show.
-        untracked: bool,
-    },
-    /// Too large for a batch: it will be handed out alone.
-    Big,
-}
-
-/// Why a copy cannot go on although every connection works.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[non_exhaustive]
-pub enum CopyStop {
-    /// Keys are touched faster than they can be copied.
-    DirtOutgrowsCopying {
-        /// Touched keys that wait.
-        waiting: u64,
-    },
-    /// A large value was changed during each of several passes.
-    BigKeyUnsteady {
-        /// Its name.
-        key: Vec<u8>,
-        /// How many passes were made.
-        passes: u32,
-    },
-    /// There are too many values of a kind that must be copied under the fence.
-    TooManyUntracked {
-        /// How many were seen.
-        keys: u64,
-    },
-}
-
-/// What a copy has done so far.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
-    /// Keys listed that move.
-    pub listed: u64,
-    /// Touches heard of, repeats within a round counted once.
-    pub touched: u64,
-    /// Keys written at a target, repeats counted.
-    pub copied: u64,
-    /// Keys removed at a target because they were gone at the source.
-    pub removed: u64,
-    /// Bytes of payload read.
-    pub bytes: u64,
-    /// Keys found different when both sides were compared.
-    pub mismatches: u64,
-}
 
 /// Which keys of one source wait, travel and have landed.
 ///
@@ -535,8 +417,4 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
             self.stop = Some(CopyStop::TooManyUntracked { keys: keys as u64 });
         }
     }
-}
-
-fn cost<K: AsRef<[u8]>>(key: &K) -> usize {
-    key.as_ref().len() + KEY_OVERHEAD_BYTES
 }

@@ -1,0 +1,116 @@
+//! Which clients a node lets in.
+//!
+//! Client users live in a server's memory only, so a restarted server admits nobody until the leader has
+//! recognised it. Whoever makes and removes them asks here, with a record read after his last step.
+
+use core::fmt;
+
+use clockwise_placement::NodeId;
+
+use super::message::Identity;
+use crate::{Change, Generation, Handoff, HandoffState, Incarnation, Nonce, Record};
+
+/// Whom a node lets in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// Clients of this generation, and of no other.
+    Clients {
+        /// The generation.
+        generation: Generation,
+        /// What its password is derived with.
+        nonce: Nonce,
+    },
+    /// Nobody.
+    Nobody(Closed),
+}
+
+/// Why a node lets nobody in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Closed {
+    /// It is not in the pool.
+    NotInPool,
+    /// It is given up.
+    Lost,
+    /// It does not take writes of its own.
+    NotPrimary,
+    /// It restarted or its data was replaced after it became an owner, while the source still has its copies.
+    ChangedSinceFlip {
+        /// The source.
+        source: NodeId,
+        /// Who became the owner.
+        expected: Incarnation,
+    },
+}
+
+/// Whom a server that answers with this identity lets in.
+#[must_use]
+pub fn admission(record: &Record, id: &NodeId, identity: &Identity) -> Admission {
+    let Some(node) = record.node(id) else {
+        return Admission::Nobody(Closed::NotInPool);
+    };
+    if node.state == crate::NodeState::Down {
+        return Admission::Nobody(Closed::Lost);
+    }
+    if !identity.primary {
+        return Admission::Nobody(Closed::NotPrimary);
+    }
+    if let Some((handoff, expected)) = record
+        .change()
+        .and_then(|change| distrusted(change, id, identity))
+    {
+        let closed = Closed::ChangedSinceFlip {
+            source: handoff.source.clone(),
+            expected: expected.clone(),
+        };
+        return Admission::Nobody(closed);
+    }
+    Admission::Clients {
+        generation: node.generation,
+        nonce: node.nonce,
+    }
+}
+
+/// A flip to this node when it was another run, whose source still has what it gave.
+fn distrusted<'a>(
+    change: &'a Change,
+    id: &NodeId,
+    identity: &Identity,
+) -> Option<(&'a Handoff, &'a Incarnation)> {
+    // Once it gives keys back, its old copies elsewhere are swept: there is nothing else to trust.
+    let gives_back = change
+        .reverse(id)
+        .is_some_and(|reverse| reverse.state != HandoffState::Planned);
+    let uncleaned = |handoff: &&Handoff| {
+        let dirty = matches!(
+            handoff.state,
+            HandoffState::Flipped | HandoffState::Cleaning
+        );
+        dirty && (handoff.is_reverse() || !gives_back)
+    };
+    let flips = change
+        .handoffs
+        .iter()
+        .filter(uncleaned)
+        .flat_map(|handoff| handoff.flip.iter().map(move |flip| (handoff, flip)));
+    let mut others =
+        flips.filter(|(_, flip)| flip.target == *id && flip.incarnation != identity.incarnation);
+    others
+        .next()
+        .map(|(handoff, flip)| (handoff, &flip.incarnation))
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInPool => f.write_str("it is not in the pool"),
+            Self::Lost => f.write_str("it was given up"),
+            Self::NotPrimary => f.write_str("it is a replica"),
+            Self::ChangedSinceFlip { source, expected } => write!(
+                f,
+                "it was run {} when it became the owner of what {source} gave, which {source} still has",
+                expected.run_id
+            ),
+        }
+    }
+}
