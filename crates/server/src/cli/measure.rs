@@ -1,13 +1,12 @@
 //! `measure`: how evenly a placement spreads keys, and what moves when nodes join or leave. Offline.
 //!
-//! Every key is placed twice, before and after, and once more by modulo: the cost is three hashes a key,
-//! and no key is kept.
+//! Every key is placed twice, before and after, and once more by modulo: the cost is a few hashes a
+//! key, and no key is kept.
 
 use std::fmt::Write;
 
-use clockwise_placement::{
-    Member, NodeId, Placement, PlacementError, Position, RingSpec, Scheme, modulo_owner,
-};
+use clockwise_dialects::article;
+use clockwise_placement::{Member, NodeId, Placement, PlacementError, Position, RingSpec, Scheme};
 use serde::Serialize;
 
 use super::exit::{Exit, Failure};
@@ -90,9 +89,26 @@ enum SchemeName {
     /// Our own: XXH3-64.
     #[value(name = "clockwise/v1")]
     ClockwiseV1,
+    /// MD5, as one article publishes figures for it.
+    #[value(name = "article-md5")]
+    ArticleMd5,
+    /// SHA-256, as another article does.
+    #[value(name = "article-sha256")]
+    ArticleSha256,
     /// `hash % N` of our own hash.
     #[value(name = "modulo")]
     Modulo,
+}
+
+impl SchemeName {
+    /// The recipe of its positions.
+    fn scheme(self) -> Scheme {
+        match self {
+            Self::ClockwiseV1 | Self::Modulo => Scheme::default(),
+            Self::ArticleMd5 => article::article_md5(),
+            Self::ArticleSha256 => article::article_sha256(),
+        }
+    }
 }
 
 /// One side of the change. Nodes are numbered as they were named.
@@ -133,13 +149,13 @@ impl Side {
         })
     }
 
-    fn owner(&self, position: Position) -> usize {
+    fn owner(&self, scheme: &Scheme, key: &[u8], position: Position) -> usize {
         match &self.kind {
             Kind::Ring {
                 placement,
                 number_of_rank,
             } => number_of_rank[placement.owner_at(position).get()],
-            Kind::Modulo => modulo_owner(position, self.nodes),
+            Kind::Modulo => scheme.modulo(key, self.nodes),
         }
     }
 }
@@ -198,15 +214,15 @@ fn measure(args: &Args) -> Result<Measured, Failure> {
             .map_err(|error| usage(format!("--node-format gives {name:?}: {error}")))?;
         ids.push(id);
     }
-    let scheme = Scheme::default();
+    let scheme = args.scheme.scheme();
     let side = |nodes: u32| {
         let nodes = &ids[..nodes as usize];
         match args.scheme {
-            SchemeName::ClockwiseV1 => Side::ring(scheme.clone(), args.points, nodes),
             SchemeName::Modulo => Ok(Side {
                 nodes: nodes.len(),
                 kind: Kind::Modulo,
             }),
+            _ => Side::ring(scheme.clone(), args.points, nodes),
         }
     };
     let refused = |error: PlacementError| usage(error.to_string());
@@ -229,15 +245,19 @@ fn count_keys(
     let mut key = String::new();
     for number in 0..args.keys {
         args.key_format.fill(number, &mut key);
-        let position = scheme.position(key.as_bytes());
-        let (from, to) = (before.owner(position), after.owner(position));
+        let bytes = key.as_bytes();
+        let position = scheme.position(bytes);
+        let (from, to) = (
+            before.owner(scheme, bytes, position),
+            after.owner(scheme, bytes, position),
+        );
         loads[from] += 1;
         if from != to {
             moved += 1;
             // Between two nodes that are there before and after, nothing had to move.
             needless += u64::from(from < after.nodes && to < before.nodes);
         }
-        let stays = modulo_owner(position, before.nodes) == modulo_owner(position, after.nodes);
+        let stays = scheme.modulo(bytes, before.nodes) == scheme.modulo(bytes, after.nodes);
         modulo_moved += u64::from(!stays);
     }
     let mean = args.keys as f64 / before.nodes as f64;
@@ -245,7 +265,7 @@ fn count_keys(
     Measured {
         scheme: match args.scheme {
             SchemeName::Modulo => "modulo".to_owned(),
-            SchemeName::ClockwiseV1 => scheme.name().to_owned(),
+            _ => scheme.name().to_owned(),
         },
         points: (args.scheme != SchemeName::Modulo).then_some(args.points),
         keys: args.keys,

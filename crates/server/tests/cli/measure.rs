@@ -21,6 +21,22 @@ fn most_and_least(answer: &Value) -> (u64, u64) {
 }
 
 #[test]
+fn the_article_figures_come_out_to_the_key() {
+    let answer = measure("--scheme article-md5 --nodes 10 --points 200 --keys 200000 --join 1");
+    assert_eq!(most_and_least(&answer), (22177, 18308));
+    for (field, figure) in [("moved", 18005), ("needless", 0), ("modulo_moved", 181_488)] {
+        assert_eq!(answer[field], json!(figure), "{field}");
+    }
+    for (points, most, least) in [(1, 45941, 2494), (10, 29128, 13793)] {
+        let args =
+            format!("--scheme article-md5 --nodes 10 --points {points} --keys 200000 --join 1");
+        let answer = measure(&args);
+        assert_eq!(most_and_least(&answer), (most, least), "{points} points");
+        assert_eq!(answer["needless"], json!(0), "{points} points");
+    }
+}
+
+#[test]
 fn an_answer_has_the_names_that_scripts_rely_on() {
     let answer = measure("--scheme clockwise/v1 --nodes 3 --points 200 --keys 3000 --leave 1");
     let nodes = answer["nodes"].as_array().expect("a list of nodes");
