@@ -12,6 +12,7 @@ mod address;
 mod apply;
 mod as_text;
 mod change;
+mod check;
 pub mod copier;
 mod counter;
 mod draft;
@@ -20,6 +21,7 @@ mod end;
 mod flow;
 mod form;
 pub mod handoff;
+mod hash_tag;
 mod invalid;
 mod layout;
 mod name;
@@ -41,6 +43,7 @@ pub use draft::{EditError, StaleEdit};
 pub use edit::{Edit, Staged, StagedId};
 pub use end::{AbortError, Finished};
 pub use form::{DecodeError, RECORD_BYTES_MAX, TooLarge};
+pub use hash_tag::hash_tag;
 pub use invalid::{FOREIGN_WRITERS_MAX, HandoffFault, InvalidRecord, STAGED_MAX};
 pub use layout::{
     Generator, HashSpec, Layout, LayoutError, SCHEME_V1, SchemeSpec, Seat, SecretKey, SpreadRule,
@@ -57,4 +60,4 @@ pub use record::{
 };
 pub use stage::{StageError, Unstage, UnstageError};
 pub use step::{Counts, HANDOVER_MS_MAX, Step, StepError};
-pub use view::{KeyPosition, Moving, MovingSet, NodeIndex, Route, View, ViewError, hash_tag};
+pub use view::{KeyPosition, Moving, MovingSet, NodeIndex, Route, View, ViewError};

@@ -11,16 +11,17 @@
 //!
 //! A view decides nothing about health: a router may pass over a node, only the record may say it is out.
 
+mod side;
+
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::fmt;
 
-use clockwise_placement::{Fingerprint, NodeId, Placement, Position, Scheme};
+use clockwise_placement::{Fingerprint, NodeId, Placement, Position};
 
-use crate::change::{Change, HandoffState};
-use crate::layout::{Layout, LayoutError};
+use crate::layout::LayoutError;
 use crate::record::Record;
 use crate::{Epoch, HandoffId, Node};
+use side::{Hand, Moves, Side};
 
 /// The rank of a node among a view's nodes. Means nothing outside the view that it came from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -110,45 +111,6 @@ pub struct View {
     fingerprint: Fingerprint,
 }
 
-/// One layout, built.
-struct Side {
-    placement: Placement,
-    hash_tags: bool,
-    // For each rank in the placement the rank in the view.
-    index: Box<[NodeIndex]>,
-}
-
-/// The other layout of a change in flight, and how far its handoffs have got.
-struct Moves {
-    after: Side,
-    // Whether a key has one position on both sides.
-    same_space: bool,
-    // By view rank: what has become of what a node gives away, and of what it got and gives back.
-    given: Box<[Hand]>,
-    returned: Box<[Hand]>,
-}
-
-/// Which end of a handoff owns what it moves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Hand {
-    /// The source.
-    Source,
-    /// The source, but requests wait.
-    SourceHeld,
-    /// The targets.
-    Targets,
-}
-
-impl Hand {
-    const fn of(state: HandoffState) -> Self {
-        match state {
-            HandoffState::Handover => Self::SourceHeld,
-            state if state.is_flipped() => Self::Targets,
-            _ => Self::Source,
-        }
-    }
-}
-
 impl View {
     /// The view of a record. O(points × log points) of its layouts.
     ///
@@ -166,7 +128,7 @@ impl View {
                 (before, Some(moves))
             }
         };
-        let fingerprint = fingerprint(&before, change.as_ref(), &nodes);
+        let fingerprint = side::fingerprint(&before, change.as_ref(), &nodes);
         Ok(Self {
             epoch: record.epoch(),
             nodes,
@@ -360,191 +322,11 @@ impl MovingSet<'_> {
     }
 }
 
-impl Side {
-    fn build(layout: &Layout, nodes: &[Node]) -> Result<Self, ViewError> {
-        let placement = layout.build()?;
-        let index = |id: &NodeId| {
-            index_in(nodes, id).expect("a record has a node for every member of its layouts")
-        };
-        let index = placement
-            .nodes()
-            .iter()
-            .map(|member| index(&member.id))
-            .collect();
-        Ok(Self {
-            placement,
-            hash_tags: layout.scheme.hash_tags,
-            index,
-        })
-    }
-
-    #[inline]
-    fn position(&self, key: &[u8]) -> Position {
-        self.placement
-            .position(if self.hash_tags { hash_tag(key) } else { key })
-    }
-
-    #[inline]
-    fn owner_at(&self, position: Position) -> NodeIndex {
-        self.index[self.placement.owner_at(position).get()]
-    }
-}
-
-impl Moves {
-    fn build(change: &Change, before: &Side, nodes: &[Node]) -> Result<Self, ViewError> {
-        let after = Side::build(&change.after, nodes)?;
-        let same_space = before.placement.scheme() == after.placement.scheme()
-            && before.hash_tags == after.hash_tags;
-        let mut given: Box<[Hand]> = alloc::vec![Hand::Source; nodes.len()].into();
-        let mut returned = given.clone();
-        for handoff in &change.handoffs {
-            let hands = if handoff.is_reverse() {
-                &mut returned
-            } else {
-                &mut given
-            };
-            let source = index_in(nodes, &handoff.source).expect("a handoff's source is a member");
-            hands[source.get()] = Hand::of(handoff.state);
-        }
-        Ok(Self {
-            after,
-            same_space,
-            given,
-            returned,
-        })
-    }
-
-    #[inline]
-    fn route(&self, before: NodeIndex, position_after: Position) -> Route {
-        let after = self.after.owner_at(position_after);
-        if before == after {
-            return Route {
-                node: before,
-                hold: false,
-            };
-        }
-        match self.given[before.get()] {
-            Hand::Source => Route {
-                node: before,
-                hold: false,
-            },
-            Hand::SourceHeld => Route {
-                node: before,
-                hold: true,
-            },
-            Hand::Targets => match self.returned[after.get()] {
-                Hand::Source => Route {
-                    node: after,
-                    hold: false,
-                },
-                Hand::SourceHeld => Route {
-                    node: after,
-                    hold: true,
-                },
-                Hand::Targets => Route {
-                    node: before,
-                    hold: false,
-                },
-            },
-        }
-    }
-
-    /// Which side holds for keys of these two owners.
-    fn hand(&self, before: NodeIndex, after: NodeIndex) -> Hand {
-        let given = self.given[before.get()];
-        if given == Hand::Targets && self.returned[after.get()] == Hand::Targets && before != after
-        {
-            return Hand::Source;
-        }
-        given
-    }
-
-    /// Every key that changes hands needs a handoff from its owner before to its owner after.
-    fn refuse_uncovered(
-        &self,
-        change: &Change,
-        before: &Side,
-        nodes: &[Node],
-    ) -> Result<(), ViewError> {
-        let covered = |source: NodeIndex, target: NodeIndex| {
-            let (source, target) = (&nodes[source.get()].id, &nodes[target.get()].id);
-            let handoff = change.forward(source);
-            match handoff.is_some_and(|handoff| handoff.targets.binary_search(target).is_ok()) {
-                true => Ok(()),
-                false => Err(ViewError::Uncovered {
-                    source: source.clone(),
-                    target: target.clone(),
-                }),
-            }
-        };
-        for (source, target) in moving_pairs(before, &self.after, self.same_space) {
-            covered(source, target)?;
-        }
-        Ok(())
-    }
-}
-
-/// Who gives to whom between two layouts.
-fn moving_pairs(before: &Side, after: &Side, same_space: bool) -> Vec<(NodeIndex, NodeIndex)> {
-    crate::flow::moving_pairs(&before.placement, &after.placement, same_space)
-        .into_iter()
-        .map(|(source, target)| (before.index[source.get()], after.index[target.get()]))
-        .collect()
-}
-
 fn index_in(nodes: &[Node], id: &NodeId) -> Option<NodeIndex> {
     nodes
         .binary_search_by(|node| node.id.cmp(id))
         .ok()
         .map(NodeIndex::of)
-}
-
-/// The part of a key that is hashed where hash tags are on: what stands between the first `{` and the next
-/// `}`, or all of it if there is no such part or it is empty.
-///
-/// ```
-/// use clockwise_cluster::hash_tag;
-/// assert_eq!(hash_tag(b"user:{42}:name"), b"42");
-/// assert_eq!(hash_tag(b"user:{}:name"), b"user:{}:name");
-/// ```
-#[must_use]
-pub fn hash_tag(key: &[u8]) -> &[u8] {
-    let Some(open) = key.iter().position(|&byte| byte == b'{') else {
-        return key;
-    };
-    let tail = &key[open + 1..];
-    match tail.iter().position(|&byte| byte == b'}') {
-        None | Some(0) => key,
-        Some(close) => &tail[..close],
-    }
-}
-
-/// Covers the placements, what of a key is hashed, and who holds what moves.
-fn fingerprint(before: &Side, change: Option<&Moves>, nodes: &[Node]) -> Fingerprint {
-    let mut bytes = Vec::new();
-    let mut put = |side: &Side| {
-        bytes.extend_from_slice(&side.placement.fingerprint().0.to_le_bytes());
-        bytes.push(u8::from(side.hash_tags));
-    };
-    put(before);
-    if let Some(moves) = change {
-        put(&moves.after);
-        for (node, (given, returned)) in nodes.iter().zip(moves.given.iter().zip(&moves.returned)) {
-            if (*given, *returned) != (Hand::Source, Hand::Source) {
-                bytes.extend_from_slice(node.id.as_str().as_bytes());
-                bytes.extend_from_slice(&[0, hand_byte(*given), hand_byte(*returned)]);
-            }
-        }
-    }
-    Fingerprint(Scheme::default().position(&bytes).0)
-}
-
-const fn hand_byte(hand: Hand) -> u8 {
-    match hand {
-        Hand::Source => 0,
-        Hand::SourceHeld => 1,
-        Hand::Targets => 2,
-    }
 }
 
 /// Why a record makes no view.
