@@ -1,11 +1,13 @@
 //! The stored form of a record: what survives a round trip, and what is said about bytes that are none.
 
 use clockwise_cluster::{
-    Address, DecodeError, Epoch, InvalidRecord, LayoutError, NewNode, NewPool, NodeState, Nonce,
-    RECORD_BYTES_MAX, Record, ServiceClass, TooLarge,
+    Address, DecodeError, Epoch, HandoffFault, InvalidRecord, LayoutError, NewNode, NewPool,
+    NodeState, Nonce, RECORD_BYTES_MAX, Record, STAGED_MAX, ServiceClass, StagedId, TooLarge,
 };
-use clockwise_placement::{NodeId, PlacementError};
+use clockwise_placement::PlacementError;
 use serde_json::{Value, json};
+
+use crate::pool::{add, applied, id, record};
 
 /// A pool as a person would write it down, with every optional part left out.
 const SHORT: &str = r#"{
@@ -37,10 +39,6 @@ fn malformed(change: impl FnOnce(&mut Value)) -> String {
         Err(DecodeError::Malformed { reason, .. }) => reason,
         other => panic!("expected a malformed record, got {other:?}"),
     }
-}
-
-fn id(name: &str) -> NodeId {
-    name.parse().unwrap()
 }
 
 fn pool(nodes: usize) -> NewPool {
@@ -353,4 +351,169 @@ fn a_record_over_one_mebibyte_is_refused_with_the_figure() {
     assert_eq!(Record::decode(&bytes), Err(error));
     let error = Record::create(pool(10_001), &mut || Nonce::new([1; 16])).unwrap_err();
     assert_eq!(error, InvalidRecord::TooManyNodes { nodes: 10_001 });
+}
+
+/// A change in flight from a, b to a, b, c with one handoff of each source, changed through JSON.
+fn invalid_change(change: impl FnOnce(&mut Value)) -> InvalidRecord {
+    let running = applied(&record("a b", 10), &[add("c")]);
+    let mut value: Value = serde_json::from_slice(&running.encode().unwrap()).unwrap();
+    change(&mut value);
+    match Record::decode(&serde_json::to_vec(&value).unwrap()) {
+        Err(DecodeError::Invalid(error)) => error,
+        other => panic!("expected an invalid record, got {other:?}"),
+    }
+}
+
+fn fault_of_a(edit: impl FnOnce(&mut Value)) -> HandoffFault {
+    let error = invalid_change(|value| edit(&mut value["change"]["handoffs"][0]));
+    match error {
+        InvalidRecord::Handoff { source, fault } if source == id("a") => fault,
+        other => panic!("expected a fault of the handoff of a, got {other:?}"),
+    }
+}
+
+#[test]
+fn a_handoff_that_does_not_fit_its_change_is_refused() {
+    let (b, c) = (id("b"), id("c"));
+    assert_eq!(
+        fault_of_a(|a| a["targets"] = json!([])),
+        HandoffFault::NoTargets
+    );
+    let twice = HandoffFault::Target { target: c.clone() };
+    assert_eq!(fault_of_a(|a| a["targets"] = json!(["c", "c"])), twice);
+    let itself = HandoffFault::Target { target: id("a") };
+    assert_eq!(fault_of_a(|a| a["targets"] = json!(["a"])), itself);
+    let stranger = HandoffFault::NotInLayout { node: id("z") };
+    assert_eq!(fault_of_a(|a| a["targets"] = json!(["z"])), stranger);
+    assert_eq!(
+        fault_of_a(|a| a["kind"] = json!("reverse")),
+        HandoffFault::NotInLayout { node: c.clone() }
+    );
+    let back_in_a_change_forward = fault_of_a(|a| {
+        a["kind"] = json!("reverse");
+        a["targets"] = json!(["b"]);
+    });
+    assert_eq!(back_in_a_change_forward, HandoffFault::Direction);
+    assert_eq!(
+        fault_of_a(|a| a["state"] = json!("purging")),
+        HandoffFault::Direction
+    );
+    assert_eq!(
+        fault_of_a(|a| a["state"] = json!("flipped")),
+        HandoffFault::Flip
+    );
+    let run = json!([{"target": "c", "run_id": "r", "replication_id": "d"}]);
+    assert_eq!(fault_of_a(|a| a["flip"] = run), HandoffFault::Flip);
+    let lost_and_copying = fault_of_a(|a| {
+        a["kind"] = json!("lost");
+        a["state"] = json!("copying");
+    });
+    assert_eq!(lost_and_copying, HandoffFault::Direction);
+    let source = fault_of_c(|a| a["source"] = json!("c"));
+    assert_eq!(source, HandoffFault::Target { target: c });
+    let twice = invalid_change(|value| value["change"]["handoffs"][0]["source"] = json!("b"));
+    assert_eq!(
+        twice,
+        InvalidRecord::Handoff {
+            source: b,
+            fault: HandoffFault::Duplicate
+        }
+    );
+}
+
+fn fault_of_c(edit: impl FnOnce(&mut Value)) -> HandoffFault {
+    match invalid_change(|value| edit(&mut value["change"]["handoffs"][0])) {
+        InvalidRecord::Handoff { fault, .. } => fault,
+        other => panic!("expected a fault of a handoff, got {other:?}"),
+    }
+}
+
+#[test]
+fn an_aborted_change_without_a_way_back_for_what_flipped_is_refused() {
+    let error = invalid_change(|value| {
+        value["change"]["direction"] = json!("back");
+        value["membership"]["nodes"][2]["state"] = json!("leaving");
+        value["change"]["handoffs"][1]["state"] = json!("undone");
+        let a = &mut value["change"]["handoffs"][0];
+        a["state"] = json!("flipped");
+        a["flip"] = json!([{"target": "c", "run_id": "r", "replication_id": "d"}]);
+    });
+    let fault = HandoffFault::NoReverse { target: id("c") };
+    assert_eq!(
+        error,
+        InvalidRecord::Handoff {
+            source: id("a"),
+            fault
+        }
+    );
+}
+
+#[test]
+fn two_handovers_at_once_are_refused() {
+    let error = invalid_change(|value| {
+        for at in 0..2 {
+            value["change"]["handoffs"][at]["state"] = json!("handover");
+        }
+    });
+    assert_eq!(
+        error,
+        InvalidRecord::TwoHandovers {
+            source: id("a"),
+            other: id("b")
+        }
+    );
+}
+
+#[test]
+fn layouts_and_nodes_of_a_change_name_each_other() {
+    let error = invalid_change(|value| value["change"]["after"]["members"][2]["id"] = json!("z"));
+    assert_eq!(error, InvalidRecord::UnknownMember { node: id("z") });
+    let error = invalid_change(|value| value["change"]["after"]["members"][2]["id"] = json!("b"));
+    assert_eq!(error, InvalidRecord::DuplicateMember { node: id("b") });
+    let error = invalid_change(|value| {
+        value["change"]["after"]["members"]
+            .as_array_mut()
+            .unwrap()
+            .remove(2);
+    });
+    assert_eq!(error, InvalidRecord::UnplacedNode { node: id("c") });
+    let error = invalid_change(|value| value["membership"]["nodes"][2]["state"] = json!("active"));
+    assert_eq!(
+        error,
+        InvalidRecord::StateWithoutChange {
+            node: id("c"),
+            state: NodeState::Active
+        }
+    );
+}
+
+#[test]
+fn staged_edits_and_foreign_writers_are_bounded_and_numbered_once() {
+    let edit = json!({"kind": "remove", "id": "b"});
+    let error = invalid(|value| {
+        value["staged"] = json!([{"id": 1, "edit": edit}, {"id": 1, "edit": edit}]);
+    });
+    assert_eq!(error, InvalidRecord::DuplicateStaged { id: StagedId(1) });
+    let many: Vec<Value> = (0..=STAGED_MAX)
+        .map(|n| json!({"id": n, "edit": edit}))
+        .collect();
+    let error = invalid(|value| value["staged"] = json!(many));
+    assert_eq!(
+        error,
+        InvalidRecord::TooManyStaged {
+            staged: STAGED_MAX + 1
+        }
+    );
+    for names in [json!([""]), json!(["two words"]), json!(vec!["x"; 65])] {
+        let error = invalid(|value| value["options"] = json!({"foreign_writers": names}));
+        assert_eq!(error, InvalidRecord::ForeignWriters);
+    }
+    let allowed =
+        edited(|value| value["options"] = json!({"foreign_writers": ["backup"]})).unwrap();
+    assert_eq!(allowed.options().foreign_writers, ["backup"]);
+    assert!(
+        allowed
+            .with_foreign_writers(vec!["no name".into()])
+            .is_err()
+    );
 }

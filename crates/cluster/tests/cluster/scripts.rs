@@ -1,6 +1,6 @@
 //! Runs the golden scripts of `tests/scripts`: commands, a line `----`, what they answer, an empty line.
 //!
-//! `CLOCKWISE_REWRITE=1 cargo test -p clockwise-cluster scripts` writes the answers of today into the
+//! `CLOCKWISE_GOLDEN=write cargo test -p clockwise-cluster scripts` writes the answers of today into the
 //! files; what then differs is read and judged like any other change.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ fn every_script_answers_as_it_says() {
         scripts.len(),
         folder.display()
     );
-    let rewrite = std::env::var_os("CLOCKWISE_REWRITE").is_some();
+    let rewrite = std::env::var_os("CLOCKWISE_GOLDEN").is_some_and(|value| value == "write");
     let mut differing = String::new();
     for script in scripts {
         let written = std::fs::read_to_string(&script).unwrap();
