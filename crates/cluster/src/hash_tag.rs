@@ -19,3 +19,26 @@ pub fn hash_tag(key: &[u8]) -> &[u8] {
         Some(close) => &tail[..close],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::hash_tag;
+
+    #[test]
+    fn the_tag_is_what_redis_cluster_takes_for_it() {
+        for (key, tag) in [
+            ("", ""),
+            ("user:42", "user:42"),
+            ("{42}", "42"),
+            ("user:{42}:name", "42"),
+            ("a{b}{c}", "b"),
+            ("a{{b}}", "{b"),
+            ("}{b}", "b"),
+            ("{}{b}", "{}{b}"),
+            ("{b", "{b"),
+            ("b}", "b}"),
+        ] {
+            assert_eq!(hash_tag(key.as_bytes()), tag.as_bytes(), "{key}");
+        }
+    }
+}

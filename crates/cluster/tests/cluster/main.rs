@@ -7,3 +7,4 @@ mod pool;
 mod record;
 mod scripts;
 mod view;
+mod walks;

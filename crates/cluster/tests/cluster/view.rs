@@ -352,6 +352,28 @@ fn equal_fingerprints_mean_equal_routes_and_a_phase_that_routes_otherwise_has_an
 }
 
 #[test]
+fn a_view_with_hash_tags_has_another_fingerprint() {
+    let mut tagged = crate::pool::pool("a b", 5);
+    tagged.scheme = tagged.scheme.with_hash_tags(true);
+    let tagged = Record::create(tagged, &mut crate::pool::nonces()).unwrap();
+    let plain = View::from_record(&record("a b", 5)).unwrap();
+    assert_ne!(
+        plain.fingerprint(),
+        View::from_record(&tagged).unwrap().fingerprint()
+    );
+    let relocated = Edit::SetAddress {
+        id: id("a"),
+        address: crate::pool::address("x"),
+    };
+    let relocated = View::from_record(&applied(&record("a b", 5), &[relocated])).unwrap();
+    assert_eq!(
+        plain.fingerprint(),
+        relocated.fingerprint(),
+        "an address decides no owner"
+    );
+}
+
+#[test]
 fn a_handoff_that_is_not_of_this_change_moves_nothing() {
     let applied = applied(&record("a b c", 2), &[add("d")]);
     let view = View::from_record(&applied).unwrap();
