@@ -83,6 +83,21 @@ impl Record {
     ///
     /// # Errors
     /// No change in flight, one that goes back already, or a lost node whose part has flipped.
+    ///
+    /// ```
+    /// use clockwise_cluster::{Apply, Direction, Edit, NewNode, NewPool, Nonce, Record};
+    /// let nonces = &mut || Nonce::new([7; 16]);
+    /// let node = |id: &str, port| NewNode::new(id.parse().unwrap(), format!("127.0.0.1:{port}").parse().unwrap());
+    /// let pool = NewPool::new("main".parse()?, vec![node("a", 7001), node("b", 7002)]);
+    /// let before = Record::create(pool, nonces)?.stage(Edit::Remove { id: "b".parse()? })?;
+    /// let apply = Apply { expected: before.epoch(), id: "drain-b".parse()?, now_ms: 0, nonces };
+    /// let aborted = before.apply(apply)?.abort(1_000)?;
+    /// assert_eq!(aborted.change().unwrap().direction, Direction::Back);
+    /// // Nothing was copied yet, so nothing is left to do.
+    /// let ended = aborted.end_change(1_001)?;
+    /// assert_eq!(ended.membership().layout(), before.membership().layout());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn abort(&self, now_ms: u64) -> Result<Self, AbortError> {
         let change = self.change.as_ref().ok_or(AbortError::NoChange)?;
         if change.direction == Direction::Back {

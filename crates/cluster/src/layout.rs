@@ -56,6 +56,14 @@ impl Layout {
 
     /// Builds the placement that this layout describes. O(points × log points).
     ///
+    /// ```
+    /// use clockwise_cluster::{NewNode, NewPool, Nonce, Record};
+    /// let a = NewNode::new("a".parse()?, "127.0.0.1:7001".parse()?);
+    /// let record = Record::create(NewPool::new("main".parse()?, vec![a]), &mut || Nonce::new([7; 16]))?;
+    /// assert_eq!(record.membership().layout().build()?.point_count(), 200);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// A scheme that this version does not know, a slot table of nodes that are not members, and whatever
     /// stands in the way of the placement itself.

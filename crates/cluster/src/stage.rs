@@ -71,6 +71,15 @@ impl Record {
     ///
     /// # Errors
     /// Nothing to take back, or another staged edit that needs it.
+    ///
+    /// ```
+    /// use clockwise_cluster::{Edit, NewNode, NewPool, Nonce, Record, StagedId, Unstage};
+    /// let a = NewNode::new("a".parse()?, "127.0.0.1:7001".parse()?);
+    /// let record = Record::create(NewPool::new("main".parse()?, vec![a]), &mut || Nonce::new([7; 16]))?;
+    /// let staged = record.stage(Edit::SetWeight { id: "a".parse()?, weight: "2".parse()? })?;
+    /// assert_eq!(staged.unstage(&Unstage::Edit(StagedId(1)))?, record);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn unstage(&self, which: &Unstage) -> Result<Self, UnstageError> {
         let goes = |staged: &Staged| match which {
             Unstage::All => true,

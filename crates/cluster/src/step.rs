@@ -89,7 +89,9 @@ impl Step {
 }
 
 impl Record {
-    /// The record after a step of one handoff, taken by whoever leads.
+    /// The record after a step of one handoff, taken by whoever leads. O(nodes × log nodes).
+    ///
+    /// The [crate's example](crate) takes a handoff through all of them.
     ///
     /// # Errors
     /// What stands in the way; the record as it is stays valid.
@@ -193,6 +195,35 @@ impl Record {
         };
         next.check()?;
         Ok(next)
+    }
+
+    /// The record in which a target that came back as another run after it had flipped is taken as it is,
+    /// because an operator said so: the handoffs that flipped to it go on with what it has now.
+    ///
+    /// # Errors
+    /// Nothing in flight has flipped to this node.
+    pub fn accept_target(
+        &self,
+        target: &NodeId,
+        incarnation: &Incarnation,
+    ) -> Result<Self, StepError> {
+        let mut next = self.clone();
+        let change = next.change.as_mut().ok_or(StepError::NoChange)?;
+        let flips = change
+            .handoffs
+            .iter_mut()
+            .flat_map(|handoff| &mut handoff.flip);
+        let mut accepted = false;
+        for flip in flips.filter(|flip| flip.target == *target) {
+            flip.incarnation = incarnation.clone();
+            accepted = true;
+        }
+        match accepted {
+            true => Ok(next),
+            false => Err(StepError::NeverFlipped {
+                target: target.clone(),
+            }),
+        }
     }
 
     /// The record in which a node is recognised as this run of this data. Routers see no difference.
@@ -363,6 +394,11 @@ pub enum StepError {
         /// The id.
         node: NodeId,
     },
+    /// Nothing in flight has flipped to this node.
+    NeverFlipped {
+        /// The node.
+        target: NodeId,
+    },
     /// Not every handoff is over yet.
     NotOver {
         /// One that is not.
@@ -411,6 +447,9 @@ impl fmt::Display for StepError {
                 )
             }
             Self::UnknownNode { node } => write!(f, "no node {node} in this pool"),
+            Self::NeverFlipped { target } => {
+                write!(f, "nothing in flight has flipped to node {target}")
+            }
             Self::NotOver { id, state } => write!(f, "the handoff {id} is {state}"),
             Self::Invalid(error) => error.fmt(f),
         }

@@ -255,7 +255,25 @@ impl View {
         (before != after).then_some(Moving { before, after })
     }
 
-    /// The keys that one handoff moves. None without that handoff's nodes in a change in flight.
+    /// The keys that one handoff of the change in flight moves. None without a change or without its source.
+    ///
+    /// ```
+    /// use clockwise_cluster::{Apply, Edit, NewNode, NewPool, Nonce, Record, View};
+    /// let nonces = &mut || Nonce::new([7; 16]);
+    /// let node = |id: &str, port| NewNode::new(id.parse().unwrap(), format!("127.0.0.1:{port}").parse().unwrap());
+    /// let pool = NewPool::new("main".parse()?, vec![node("a", 7001), node("b", 7002)]);
+    /// let record = Record::create(pool, nonces)?.stage(Edit::Remove { id: "b".parse()? })?;
+    /// let apply = Apply { expected: record.epoch(), id: "drain-b".parse()?, now_ms: 0, nonces };
+    /// let record = record.apply(apply)?;
+    /// let view = View::from_record(&record)?;
+    /// let leaving = view.moving_set(&record.change().unwrap().handoffs[0].id()).unwrap();
+    /// for key in ["user:1", "user:2", "user:3", "user:4"] {
+    ///     let position = view.position(key.as_bytes());
+    ///     let goes_to_a = view.owner(key.as_bytes()).as_str() == "b";
+    ///     assert_eq!(leaving.target(position), goes_to_a.then(|| view.index_of(&"a".parse().unwrap()).unwrap()));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn moving_set(&self, handoff: &HandoffId) -> Option<MovingSet<'_>> {
         let moves = self.change.as_ref()?;

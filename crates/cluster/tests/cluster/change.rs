@@ -882,6 +882,25 @@ fn what_cannot_be_aborted_is_refused() {
 }
 
 #[test]
+fn a_target_that_came_back_as_another_is_taken_as_it_is_when_an_operator_says_so() {
+    let record = applied(&record("a b", 10), &[add("c")]);
+    let other = run_of(&id("another"));
+    let never = StepError::NeverFlipped { target: id("c") };
+    assert_eq!(record.accept_target(&id("c"), &other), Err(never));
+    let flipped = through(&record, &from("a"), &TO_FLIP);
+    let accepted = flipped.accept_target(&id("c"), &other).unwrap();
+    assert_eq!(
+        accepted.change().unwrap().handoffs[0].flip[0].incarnation,
+        other
+    );
+    assert_eq!(
+        accepted.epoch(),
+        flipped.epoch(),
+        "routers see no difference"
+    );
+}
+
+#[test]
 fn credentials_can_be_renewed_and_runs_recognised_outside_a_change() {
     let record = record("a b", 10);
     let renewed = record
