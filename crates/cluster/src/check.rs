@@ -213,39 +213,36 @@ fn check_handoff(handoff: &Handoff, change: &Change) -> Result<(), InvalidRecord
     if let Some(node) = stranger {
         return fault(HandoffFault::NotInLayout { node: node.clone() });
     }
-    let undoing = matches!(handoff.state, HandoffState::Purging | HandoffState::Undone);
-    let under_way = matches!(
-        handoff.state,
-        HandoffState::Copying | HandoffState::Verifying | HandoffState::Handover
-    );
-    let fits = match (handoff.kind, change.direction) {
-        (HandoffKind::Forward, Direction::Forward) => !undoing,
-        // An abort rolls back what has not flipped and freezes what has.
-        (HandoffKind::Forward, Direction::Back) => {
-            !under_way
-                && !matches!(
-                    handoff.state,
-                    HandoffState::Planned | HandoffState::Cleaning
-                )
-        }
-        (HandoffKind::Reverse, Direction::Back) => !undoing,
-        (HandoffKind::Reverse, Direction::Forward) => false,
-        (HandoffKind::Lost, Direction::Forward) => !undoing && !under_way,
-        (HandoffKind::Lost, Direction::Back) => handoff.state == HandoffState::Undone,
-    };
-    if !fits {
+    if !may_be(handoff.kind, change.direction, handoff.state) {
         return fault(HandoffFault::Direction);
     }
-    let flipped_to = handoff.flip.iter().map(|flip| &flip.target);
-    let named = flipped_to.eq(handoff.targets.iter());
-    if if handoff.state.is_flipped() {
-        !named
+    let named = handoff.flip.iter().map(|flip| &flip.target);
+    let fits = match handoff.state.is_flipped() {
+        true => named.eq(&handoff.targets),
+        false => handoff.flip.is_empty(),
+    };
+    if fits {
+        Ok(())
     } else {
-        !handoff.flip.is_empty()
-    } {
-        return fault(HandoffFault::Flip);
+        fault(HandoffFault::Flip)
     }
-    Ok(())
+}
+
+/// Whether a handoff of this kind can be in this state while its change goes this way.
+const fn may_be(kind: HandoffKind, direction: Direction, state: HandoffState) -> bool {
+    use HandoffState::{Done, Flipped, Planned, Purging, Undone};
+    match (kind, direction) {
+        (HandoffKind::Forward, Direction::Forward) | (HandoffKind::Reverse, Direction::Back) => {
+            !matches!(state, Purging | Undone)
+        }
+        // An abort stops what has not flipped and freezes what has.
+        (HandoffKind::Forward, Direction::Back) => {
+            matches!(state, Purging | Undone | Flipped | Done)
+        }
+        (HandoffKind::Reverse, Direction::Forward) => false,
+        (HandoffKind::Lost, Direction::Forward) => matches!(state, Planned | Flipped | Done),
+        (HandoffKind::Lost, Direction::Back) => matches!(state, Undone),
+    }
 }
 
 fn check_handoffs(change: &Change) -> Result<(), InvalidRecord> {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod change;
+mod edits;
 mod plan;
 mod pool;
 mod record;

@@ -116,3 +116,46 @@ pub(crate) fn step_to(record: &Record, handoff: &HandoffId, state: &str) -> Step
         other => panic!("no step leads to {other}"),
     }
 }
+
+pub(crate) const TO_FLIP: [&str; 4] = ["copying", "verifying", "handover", "flipped"];
+
+pub(crate) const TO_DONE: [&str; 6] = [
+    "copying",
+    "verifying",
+    "handover",
+    "flipped",
+    "cleaning",
+    "done",
+];
+
+pub(crate) fn set_weight(name: &str, weight: &str) -> Edit {
+    Edit::SetWeight {
+        id: id(name),
+        weight: weight.parse().unwrap(),
+    }
+}
+
+pub(crate) fn set_domain(name: &str, domain: &str) -> Edit {
+    Edit::SetDomain {
+        id: id(name),
+        domain: domain.parse().unwrap(),
+    }
+}
+
+/// The record after one handoff has gone through these states, a second each.
+pub(crate) fn through(record: &Record, handoff: &HandoffId, states: &[&str]) -> Record {
+    states.iter().fold(record.clone(), |record, state| {
+        let step = step_to(&record, handoff, state);
+        let entered = record
+            .change()
+            .unwrap()
+            .handoff(handoff)
+            .unwrap()
+            .entered_at_ms;
+        record.step(handoff, &step, entered + 1_000).unwrap()
+    })
+}
+
+pub(crate) fn from(name: &str) -> HandoffId {
+    HandoffId::forward(id(name))
+}
