@@ -1,51 +1,73 @@
 //! The one or two layouts of a view, built, and the rule that says which of them holds for a key.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use clockwise_placement::{Fingerprint, NodeId, Placement, Position, Scheme};
+use clockwise_placement::{Fingerprint, NodeId, NodeIx, Placement, Position, Scheme};
 
-use super::{NodeIndex, Route, ViewError, index_in};
+use super::{NodeIndex, Route, View, ViewError, index_in};
 use crate::Node;
 use crate::change::{Change, HandoffState};
+use crate::flow::moving_pairs;
 use crate::hash_tag::hash_tag;
 use crate::layout::Layout;
 
-/// One layout, built.
-pub(super) struct Side {
+/// A layout and what was built from it, shared by all views that have it.
+pub(super) struct Built {
+    layout: Layout,
     pub(super) placement: Placement,
-    pub(super) hash_tags: bool,
+    fingerprint: Fingerprint,
+}
+
+/// One layout in terms of a view's nodes.
+pub(super) struct Side {
+    pub(super) built: Arc<Built>,
+    hash_tags: bool,
     // For each rank in the placement the rank in the view.
     pub(super) index: Box<[NodeIndex]>,
 }
 
 impl Side {
-    pub(super) fn build(layout: &Layout, nodes: &[Node]) -> Result<Self, ViewError> {
-        let placement = layout.build()?;
+    /// Takes what an older view has of this layout, or builds it.
+    pub(super) fn new(
+        layout: Layout,
+        nodes: &[Node],
+        older: Option<&View>,
+    ) -> Result<Self, ViewError> {
+        let built = match older.and_then(|view| view.built(&layout)) {
+            Some(built) => Arc::clone(built),
+            None => {
+                let placement = layout.build()?;
+                let fingerprint = placement.fingerprint();
+                Arc::new(Built {
+                    layout,
+                    placement,
+                    fingerprint,
+                })
+            }
+        };
         let index = |id: &NodeId| {
             index_in(nodes, id).expect("a record has a node for every member of its layouts")
         };
-        let index = placement
-            .nodes()
-            .iter()
-            .map(|member| index(&member.id))
-            .collect();
+        let members = built.placement.nodes().iter();
         Ok(Self {
-            placement,
-            hash_tags: layout.scheme.hash_tags,
-            index,
+            index: members.map(|member| index(&member.id)).collect(),
+            hash_tags: built.layout.scheme.hash_tags,
+            built,
         })
     }
 
     #[inline]
     pub(super) fn position(&self, key: &[u8]) -> Position {
-        self.placement
+        self.built
+            .placement
             .position(if self.hash_tags { hash_tag(key) } else { key })
     }
 
     #[inline]
     pub(super) fn owner_at(&self, position: Position) -> NodeIndex {
-        self.index[self.placement.owner_at(position).get()]
+        self.index[self.built.placement.owner_at(position).get()]
     }
 }
 
@@ -57,6 +79,8 @@ pub(super) struct Moves {
     // By view rank: what has become of what a node gives away, and of what it got and gives back.
     pub(super) given: Box<[Hand]>,
     pub(super) returned: Box<[Hand]>,
+    // Who gives to whom, in ranks of the two placements.
+    pairs: Arc<[(NodeIx, NodeIx)]>,
 }
 
 /// Which end of a handoff owns what it moves.
@@ -81,10 +105,19 @@ impl Hand {
 }
 
 impl Moves {
-    pub(super) fn build(change: &Change, before: &Side, nodes: &[Node]) -> Result<Self, ViewError> {
-        let after = Side::build(&change.after, nodes)?;
-        let same_space = before.placement.scheme() == after.placement.scheme()
-            && before.hash_tags == after.hash_tags;
+    pub(super) fn new(
+        change: &Change,
+        before: &Side,
+        nodes: &[Node],
+        older: Option<&View>,
+    ) -> Result<Self, ViewError> {
+        let after = Side::new(change.after.clone(), nodes, older)?;
+        let (old, new) = (&before.built.placement, &after.built.placement);
+        let same_space = old.scheme() == new.scheme() && before.hash_tags == after.hash_tags;
+        let pairs = match older.and_then(|view| view.pairs(before, &after)) {
+            Some(pairs) => Arc::clone(pairs),
+            None => moving_pairs(old, new, same_space).into(),
+        };
         let mut given: Box<[Hand]> = alloc::vec![Hand::Source; nodes.len()].into();
         let mut returned = given.clone();
         for handoff in &change.handoffs {
@@ -101,6 +134,7 @@ impl Moves {
             same_space,
             given,
             returned,
+            pairs,
         })
     }
 
@@ -167,26 +201,36 @@ impl Moves {
                 }),
             }
         };
-        for (source, target) in moving_pairs(before, &self.after, self.same_space) {
-            covered(source, target)?;
-        }
-        Ok(())
+        let named = |&(source, target): &(NodeIx, NodeIx)| {
+            covered(before.index[source.get()], self.after.index[target.get()])
+        };
+        self.pairs.iter().try_for_each(named)
     }
 }
 
-/// Who gives to whom between two layouts.
-fn moving_pairs(before: &Side, after: &Side, same_space: bool) -> Vec<(NodeIndex, NodeIndex)> {
-    crate::flow::moving_pairs(&before.placement, &after.placement, same_space)
-        .into_iter()
-        .map(|(source, target)| (before.index[source.get()], after.index[target.get()]))
-        .collect()
+impl View {
+    /// What this view has built of a layout.
+    fn built(&self, layout: &Layout) -> Option<&Arc<Built>> {
+        let after = self.change.as_ref().map(|moves| &moves.after);
+        let mut sides = core::iter::once(&self.before).chain(after);
+        let built = sides.find(|side| side.built.layout == *layout)?;
+        Some(&built.built)
+    }
+
+    /// Who gives to whom between these sides, if this view has both.
+    fn pairs(&self, before: &Side, after: &Side) -> Option<&Arc<[(NodeIx, NodeIx)]>> {
+        let moves = self.change.as_ref()?;
+        let same = Arc::ptr_eq(&self.before.built, &before.built)
+            && Arc::ptr_eq(&moves.after.built, &after.built);
+        same.then_some(&moves.pairs)
+    }
 }
 
 /// Covers the placements, what of a key is hashed, and who holds what moves.
 pub(super) fn fingerprint(before: &Side, change: Option<&Moves>, nodes: &[Node]) -> Fingerprint {
     let mut bytes = Vec::new();
     let mut put = |side: &Side| {
-        bytes.extend_from_slice(&side.placement.fingerprint().0.to_le_bytes());
+        bytes.extend_from_slice(&side.built.fingerprint.0.to_le_bytes());
         bytes.push(u8::from(side.hash_tags));
     };
     put(before);

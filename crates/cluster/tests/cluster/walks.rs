@@ -93,6 +93,7 @@ fn walk(start: &Record, seed: u64) {
         .flat_map(|side| side.points().map(|(point, _)| point))
         .collect();
     let mut record = start.clone();
+    let mut view = View::from_record(start).unwrap();
     for steps in 1.. {
         assert!(steps < 2_000, "seed {seed}: no end after {steps} steps");
         let now_ms = 10_000 * steps;
@@ -108,6 +109,17 @@ fn walk(start: &Record, seed: u64) {
         }
         check_move(&record, &next, &taken, &probes, seed);
         record = next;
+        // A view renewed all the way is the one that is made afresh.
+        view = view.renewed(&record).unwrap();
+        assert_eq!(
+            view.fingerprint(),
+            View::from_record(&record).unwrap().fingerprint()
+        );
+        let route = |&position: &Position| view.node(view.route(position.into()).node).id.clone();
+        assert_eq!(
+            probes.iter().map(route).collect::<Vec<_>>(),
+            owners(&record, &probes)
+        );
         if matches!(taken, Move::End) {
             return;
         }
