@@ -100,6 +100,10 @@ impl Draft {
                 generator: generator.clone(),
                 ..self.layout.clone()
             }),
+            Edit::SetSpread { spread } => self.with_layout(Layout {
+                spread: *spread,
+                ..self.layout.clone()
+            }),
             Edit::SetReplicas { replicas } => self.with_layout(Layout {
                 replicas: *replicas,
                 ..self.layout.clone()

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::layout::has_no_levels;
-use crate::{Address, Generator, SchemeSpec, as_text};
+use crate::{Address, Generator, SchemeSpec, SpreadRule, as_text};
 
 /// One edit of a pool's membership.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -91,6 +91,11 @@ pub enum Edit {
         /// The generator from then on.
         generator: Generator,
     },
+    /// Another rule for replicas that cannot all be on distinct domains.
+    SetSpread {
+        /// The rule from then on.
+        spread: SpreadRule,
+    },
     /// Another number of nodes for each key.
     SetReplicas {
         /// How many from then on.
@@ -110,12 +115,13 @@ impl Edit {
             | Self::SetDomain { id, .. }
             | Self::SetAddress { id, .. }
             | Self::Replace { id, .. } => Some(id),
-            Self::SetScheme { .. } | Self::SetGenerator { .. } | Self::SetReplicas { .. } => None,
+            Self::SetScheme { .. }
+            | Self::SetGenerator { .. }
+            | Self::SetSpread { .. }
+            | Self::SetReplicas { .. } => None,
         }
     }
-}
 
-impl Edit {
     /// Whether it names a node, as the one that changes or as a newcomer.
     #[must_use]
     pub fn names(&self, node: &NodeId) -> bool {
@@ -155,6 +161,7 @@ impl fmt::Display for Edit {
             Self::Replace { id, by, address } => write!(f, "replace {id} by {by} at {address}"),
             Self::SetScheme { scheme } => write!(f, "scheme: {scheme}"),
             Self::SetGenerator { generator } => write!(f, "generator: {generator}"),
+            Self::SetSpread { spread } => write!(f, "spread: {spread}"),
             Self::SetReplicas { replicas } => write!(f, "replicas: {replicas}"),
         }
     }

@@ -337,6 +337,16 @@ impl SpreadRule {
     }
 }
 
+impl fmt::Display for SpreadRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Widest => f.write_str("as wide as can be"),
+            Self::Distinct { depth: 0 } => f.write_str("distinct nodes or nothing"),
+            Self::Distinct { depth } => write!(f, "distinct domains of level {depth} or nothing"),
+        }
+    }
+}
+
 /// How the intervals of a layout come about.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]

@@ -125,7 +125,8 @@ impl View {
     /// handoff costs O(nodes) instead of another look at every point.
     ///
     /// # Errors
-    /// As [`View::from_record`].
+    /// As [`View::from_record`], and a record of a lower epoch: whoever reads one has a store that went
+    /// back, and keeps this view.
     ///
     /// ```
     /// use clockwise_cluster::{NewNode, NewPool, Nonce, Record, View};
@@ -138,6 +139,12 @@ impl View {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn renewed(&self, record: &Record) -> Result<Self, ViewError> {
+        if record.epoch() < self.epoch {
+            return Err(ViewError::EpochWentBack {
+                current: self.epoch,
+                found: record.epoch(),
+            });
+        }
         Self::build(record, Some(self))
     }
 
@@ -384,6 +391,13 @@ fn index_in(nodes: &[Node], id: &NodeId) -> Option<NodeIndex> {
 pub enum ViewError {
     /// A layout cannot be built.
     Layout(LayoutError),
+    /// The record is older than the view that it was to follow.
+    EpochWentBack {
+        /// The epoch of the view.
+        current: Epoch,
+        /// The epoch of the record.
+        found: Epoch,
+    },
     /// Keys would change hands without a handoff.
     Uncovered {
         /// Who would lose them.
@@ -403,6 +417,12 @@ impl fmt::Display for ViewError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Layout(error) => error.fmt(f),
+            Self::EpochWentBack { current, found } => {
+                write!(
+                    f,
+                    "the record is at epoch {found}, this view is at {current}"
+                )
+            }
             Self::Uncovered { source, target } => {
                 write!(
                     f,
@@ -417,7 +437,7 @@ impl core::error::Error for ViewError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Layout(error) => Some(error),
-            Self::Uncovered { .. } => None,
+            Self::EpochWentBack { .. } | Self::Uncovered { .. } => None,
         }
     }
 }

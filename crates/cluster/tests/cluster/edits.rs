@@ -2,8 +2,8 @@
 
 use clockwise_cluster::{
     Apply, ApplyError, ChangeId, Edit, EditError, Epoch, Generation, Generator, HandoffState,
-    HashSpec, LayoutError, NewPool, NodeState, Nonce, Record, SchemeSpec, StageError, StagedId,
-    StaleEdit, TooLarge, Unstage, UnstageError,
+    HashSpec, LayoutError, NewPool, NodeState, Nonce, Protocol, Record, SchemeSpec, ServiceClass,
+    SpreadRule, StageError, StagedId, StaleEdit, TooLarge, Unstage, UnstageError,
 };
 use clockwise_placement::PlacementError;
 
@@ -210,6 +210,54 @@ fn a_plan_made_at_an_older_epoch_is_refused() {
             current: moved.epoch()
         }
     );
+}
+
+#[test]
+fn too_few_domains_are_refused_where_the_pool_asks_for_distinct_ones() {
+    let mut spec = pool("a b c", 10);
+    for (node, zone) in spec.nodes.iter_mut().zip(["z1", "z2", "z2"]) {
+        node.domain = zone.parse().unwrap();
+    }
+    spec.class = ServiceClass::Cache;
+    spec.replicas = 2;
+    let record = Record::create(spec, &mut nonces()).unwrap();
+    let spread = SpreadRule::Distinct { depth: 1 };
+    let strict = applied(&record, &[Edit::SetSpread { spread }]);
+    assert_eq!(strict.membership().spread, spread);
+    let error = try_apply(&staged(&strict, &[remove("a")])).unwrap_err();
+    let (replicas, domains, depth) = (2, 1, 1);
+    let too_few = PlacementError::TooFewDomains {
+        replicas,
+        domains,
+        depth,
+    };
+    assert_eq!(error, ApplyError::Layout(LayoutError::Placement(too_few)));
+    assert!(
+        try_apply(&staged(&record, &[remove("a")])).is_ok(),
+        "otherwise it is only said"
+    );
+}
+
+#[test]
+fn a_memcached_pool_refuses_what_would_move_keys() {
+    let spec = NewPool {
+        protocol: Protocol::Memcached,
+        class: ServiceClass::Cache,
+        ..pool("a b", 10)
+    };
+    let record = Record::create(spec, &mut nonces()).unwrap();
+    let error = try_apply(&staged(&record, &[add("c")])).unwrap_err();
+    assert_eq!(
+        error,
+        ApplyError::CannotMove {
+            protocol: Protocol::Memcached
+        }
+    );
+    let moved = Edit::SetAddress {
+        id: id("a"),
+        address: address("x"),
+    };
+    assert!(try_apply(&staged(&record, &[moved])).is_ok());
 }
 
 #[test]

@@ -352,6 +352,15 @@ fn equal_fingerprints_mean_equal_routes_and_a_phase_that_routes_otherwise_has_an
 }
 
 #[test]
+fn a_lower_epoch_is_refused_and_the_view_goes_on() {
+    let old = record("a b", 5);
+    let view = View::from_record(&applied(&old, &[add("c")])).unwrap();
+    let (current, found) = (view.epoch(), old.epoch());
+    let error = view.renewed(&old).unwrap_err();
+    assert_eq!(error, ViewError::EpochWentBack { current, found });
+}
+
+#[test]
 fn a_view_with_hash_tags_has_another_fingerprint() {
     let mut tagged = crate::pool::pool("a b", 5);
     tagged.scheme = tagged.scheme.with_hash_tags(true);
