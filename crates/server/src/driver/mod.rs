@@ -9,6 +9,8 @@
 //! makes the *term user* of one leadership and looks at the server before a change. The term user
 //! does everything else. A *client user* exists per generation, and removing it is the fence.
 
+pub mod redis;
+
 use std::fmt;
 
 use async_trait::async_trait;

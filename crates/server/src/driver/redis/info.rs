@@ -1,0 +1,97 @@
+//! `INFO`, read as names and values.
+
+use std::collections::BTreeMap;
+
+use crate::driver::Identity;
+
+/// What a server reports of itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Info(BTreeMap<String, String>);
+
+impl Info {
+    pub(super) fn parse(text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        Self(
+            fields
+                .map(|(name, value)| (name.to_owned(), value.trim_end().to_owned()))
+                .collect(),
+        )
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.get(name)?.parse().ok()
+    }
+
+    /// Which run of which data answered; needs the sections `server` and `replication`.
+    pub(super) fn identity(&self) -> Option<Identity> {
+        Some(Identity {
+            run_id: self.get("run_id")?.to_owned(),
+            primary: self.get("role")? == "master",
+            replication_id: self.get("master_replid")?.to_owned(),
+        })
+    }
+
+    /// Keys in database 0.
+    pub(super) fn keys(&self) -> u64 {
+        let of_database = |line: &str| {
+            line.split(',')
+                .find_map(|field| field.strip_prefix("keys=")?.parse().ok())
+        };
+        // A database without keys has no line.
+        self.get("db0").and_then(of_database).unwrap_or(0)
+    }
+
+    /// Addresses of connected replicas.
+    pub(super) fn replicas(&self) -> Vec<String> {
+        let is_replica = |name: &str| {
+            name.strip_prefix("slave")
+                .is_some_and(|rank| !rank.is_empty() && rank.bytes().all(|b| b.is_ascii_digit()))
+        };
+        self.0
+            .iter()
+            .filter(|(name, _)| is_replica(name))
+            .filter_map(|(_, line)| replica_address(line))
+            .collect()
+    }
+}
+
+/// Reads `ip=10.0.0.1,port=6379,state=online,…`.
+fn replica_address(line: &str) -> Option<String> {
+    let field = |name: &str| {
+        line.split(',')
+            .find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+    };
+    let (host, port) = (field("ip")?, field("port")?);
+    Some(if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn info_gives_identity_keys_and_replicas() {
+        let info = Info::parse(
+            b"# Server\r\nrun_id:abc\r\n\r\n# Replication\r\nrole:master\r\nconnected_slaves:2\r\n\
+              slave0:ip=10.0.0.1,port=6380,state=online,offset=14,lag=0\r\n\
+              slave1:ip=::1,port=6381,state=online,offset=14,lag=0\r\nslave_repl_offset:7\r\n\
+              master_replid:def\r\n# Keyspace\r\ndb0:keys=12,expires=0,avg_ttl=0\r\n",
+        );
+        let identity = info.identity().unwrap();
+        assert_eq!((identity.run_id.as_str(), identity.primary), ("abc", true));
+        assert_eq!(identity.replication_id, "def");
+        assert_eq!(info.keys(), 12);
+        assert_eq!(info.replicas(), ["10.0.0.1:6380", "[::1]:6381"]);
+        assert_eq!(info.number("connected_slaves"), Some(2));
+        assert_eq!(Info::parse(b"# Keyspace\r\n").keys(), 0);
+    }
+}
