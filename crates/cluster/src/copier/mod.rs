@@ -264,13 +264,13 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
         }
     }
 
-    /// Takes in that the large value in flight is in place at its target, or gone.
+    /// Takes in that the large value in flight is in place at its target, or gone. Its bytes were taken
+    /// out of the throttle piece by piece.
     ///
     /// # Panics
     /// When none is in flight.
-    pub fn big_landed(&mut self, bytes: u64, untracked: bool, throttle: &mut Throttle) {
+    pub fn big_landed(&mut self, bytes: u64, untracked: bool) {
         let (lane, key) = self.big_flying.take().expect("a large value is in flight");
-        throttle.spend(0, bytes);
         self.counts.copied += 1;
         self.counts.bytes += bytes;
         self.queues[lane.index()].note_kind(&key, bytes, untracked);
@@ -298,6 +298,16 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
         if !waits {
             self.suspects.insert(key, lane);
         }
+    }
+
+    /// The keys that differed and were not touched since: they deserve a second look.
+    pub fn suspects(&self) -> impl Iterator<Item = (Lane, &K)> {
+        self.suspects.iter().map(|(key, &lane)| (lane, key))
+    }
+
+    /// A second look found no difference.
+    pub fn acquit(&mut self, key: &K) {
+        self.suspects.remove(key);
     }
 
     /// Decides about suspects once the stream has delivered everything up to their comparison: those

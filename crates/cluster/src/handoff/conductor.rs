@@ -27,6 +27,8 @@ pub enum Order {
     TurnBack,
     /// Commit that the change is over. → a new conductor from the record, whatever the result
     End,
+    /// Every handoff holds still: whoever leads next goes on.
+    Held,
     /// Another leads: everything of this leadership ends.
     Deposed,
 }
@@ -36,9 +38,17 @@ pub enum Order {
 pub struct Conductor {
     direction: Direction,
     slots: Vec<Slot>,
-    aborting: bool,
+    // Some once every handoff was asked to hold still.
+    holding: Option<Holding>,
     // Whether the last word on this change was given.
     closed: bool,
+}
+
+/// Why every handoff holds still.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holding {
+    ToTurnBack,
+    ToLeave,
 }
 
 #[derive(Clone, Debug)]
@@ -73,7 +83,7 @@ impl Conductor {
         Some(Self {
             direction: change.direction,
             slots,
-            aborting: false,
+            holding: None,
             closed: false,
         })
     }
@@ -108,12 +118,27 @@ impl Conductor {
     /// Takes everything back: holds every handoff still, then turns the change.
     #[must_use]
     pub fn abort(&mut self, now_ms: u64) -> Vec<Order> {
+        if self.direction == Direction::Back {
+            Vec::new()
+        } else {
+            self.hold(Holding::ToTurnBack, now_ms)
+        }
+    }
+
+    /// Holds every handoff still, with no request held: this leader leaves in good order.
+    #[must_use]
+    pub fn leave(&mut self, now_ms: u64) -> Vec<Order> {
+        self.hold(Holding::ToLeave, now_ms)
+    }
+
+    fn hold(&mut self, why: Holding, now_ms: u64) -> Vec<Order> {
         let mut orders = Vec::new();
-        if self.direction == Direction::Back || self.aborting || self.closed {
+        if self.closed {
             return orders;
         }
-        self.aborting = true;
-        for index in 0..self.slots.len() {
+        let first = self.holding.is_none();
+        self.holding = Some(why);
+        for index in (0..self.slots.len()).filter(|_| first) {
             let commands = self.slots[index].machine.handle(Event::Abort, now_ms);
             self.take(index, commands, &mut orders);
         }
@@ -168,7 +193,7 @@ impl Conductor {
     }
 
     fn next_turn(&self) -> Option<(usize, Turn)> {
-        if self.aborting {
+        if self.holding.is_some() {
             return None;
         }
         let asked = self.slots.iter().enumerate();
@@ -218,12 +243,13 @@ impl Conductor {
             let came_back = self.direction == Direction::Back && !slot.id.reverse;
             slot.machine.state().is_over() || (came_back && slot.machine.state().is_flipped())
         };
-        if self.slots.iter().all(is_over) {
-            self.closed = true;
-            orders.push(Order::End);
-        } else if self.aborting {
-            self.closed = true;
-            orders.push(Order::TurnBack);
-        }
+        let last = match self.holding {
+            _ if self.slots.iter().all(is_over) => Order::End,
+            Some(Holding::ToTurnBack) => Order::TurnBack,
+            Some(Holding::ToLeave) => Order::Held,
+            None => return,
+        };
+        self.closed = true;
+        orders.push(last);
     }
 }

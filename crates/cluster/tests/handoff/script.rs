@@ -43,6 +43,11 @@ impl Script {
             "lead" => self.lead(),
             "crash" => self.crash(),
             "record" => self.out = self.book().text(),
+            "leave" => {
+                let now_ms = self.now_ms;
+                let orders = self.conductor().leave(now_ms);
+                self.take(orders);
+            }
             "abort" => {
                 let now_ms = self.now_ms;
                 let orders = self.conductor().abort(now_ms);
@@ -187,7 +192,7 @@ impl Script {
                     _,
                     Command::Untrack | Command::Stop(_) | Command::Park | Command::Finish,
                 ) => {}
-                Order::Deposed => self.conductor = None,
+                Order::Deposed | Order::Held => self.conductor = None,
                 Order::Handoff(index, Command::Cancel) => {
                     self.waiting
                         .retain(|other| !matches!(other, Order::Handoff(at, _) if at == index));

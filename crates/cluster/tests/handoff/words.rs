@@ -10,6 +10,7 @@ pub(crate) fn order(handoffs: &[HandoffId], order: &Order) -> String {
         Order::Handoff(index, asked) => format!("{}: {}", name(&handoffs[*index]), command(asked)),
         Order::TurnBack => "commit that the change goes back".to_string(),
         Order::End => "commit that the change is over".to_string(),
+        Order::Held => "held".to_string(),
         Order::Deposed => "deposed".to_string(),
         other => panic!("{other:?}"),
     }
