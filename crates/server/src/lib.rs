@@ -3,4 +3,5 @@
 pub mod admin;
 pub mod cli;
 pub mod driver;
+pub mod rebalancer;
 pub mod up;

@@ -1,0 +1,427 @@
+//! Runs the change in flight: gives the conductor's orders to the handoffs' tasks and to the store.
+//!
+//! The tasks touch servers and nothing else; commits and reads of the record happen here, so that a
+//! rollback never waits for a server.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use clockwise_client::store::{CommitError, Leadership};
+use clockwise_cluster::handoff::{Command, Conductor, Event, Order};
+use clockwise_cluster::{AbortError, Counts, HandoffId, Record, Step, StepError, TooLarge, View};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::engine::{Engine, Handoff, Told};
+use super::mandate::{Mandate, wall_clock_ms};
+use super::progress::{ChangeProgress, Counters, HandoffProgress, read};
+use super::stations::Stations;
+use super::{AbortRefused, Reporter, Request};
+
+/// How often the numbers are made public.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// How long a leader that is shut down may take to hold everything still.
+const LEAVE_WITHIN: Duration = Duration::from_secs(3);
+
+/// How the conducting of a change came to an end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// The record says what comes next: it ended, it turned, or somebody asked to begin again.
+    Again,
+    /// Another leads.
+    Deposed,
+    /// Everything holds still, as was asked.
+    Left,
+}
+
+/// What the store answered.
+enum Stored {
+    Handoff(usize, Event),
+    TurnedBack(Result<(), AbortRefused>),
+    Ended,
+}
+
+type Storing = Pin<Box<dyn Future<Output = Stored> + Send>>;
+
+/// One handoff's task, and what is known about it.
+struct Desk {
+    id: HandoffId,
+    commands: mpsc::UnboundedSender<Command>,
+    counters: Arc<Counters>,
+    stopped: Option<String>,
+    waiting: Option<String>,
+}
+
+/// The change in flight under one conductor.
+pub(super) struct Conducting<'a> {
+    mandate: Arc<Mandate>,
+    reporter: &'a Reporter,
+    conductor: Conductor,
+    desks: Vec<Desk>,
+    told: mpsc::UnboundedReceiver<Told>,
+    storing: FuturesUnordered<Storing>,
+    aborts: Vec<oneshot::Sender<Result<(), AbortRefused>>>,
+    outcome: Option<Outcome>,
+    // Dropped with everything else: no task outlives its conductor.
+    _tasks: JoinSet<()>,
+}
+
+impl<'a> Conducting<'a> {
+    /// Tasks for every handoff of the change in flight; none without one.
+    pub(super) fn new(
+        mandate: Arc<Mandate>,
+        stations: &Arc<Stations>,
+        reporter: &'a Reporter,
+        record: &Record,
+        view: Arc<View>,
+    ) -> Option<Self> {
+        let conductor = Conductor::new(record)?;
+        let (tell, told) = mpsc::unbounded_channel();
+        let mut tasks = JoinSet::new();
+        let handoffs = record.change()?.handoffs.iter().enumerate();
+        let desks = handoffs.map(|(index, handoff)| {
+            let (commands, receiver) = mpsc::unbounded_channel();
+            let counters = Arc::new(Counters::default());
+            let engine = Engine::new(
+                Handoff {
+                    index,
+                    id: handoff.id(),
+                    targets: handoff.targets.clone(),
+                    mandate: Arc::clone(&mandate),
+                    stations: Arc::clone(stations),
+                    view: Arc::clone(&view),
+                    counters: Arc::clone(&counters),
+                },
+                tell.clone(),
+            );
+            tasks.spawn(engine.run(receiver));
+            Desk {
+                id: handoff.id(),
+                commands,
+                counters,
+                stopped: None,
+                waiting: None,
+            }
+        });
+        Some(Self {
+            desks: desks.collect(),
+            mandate,
+            reporter,
+            conductor,
+            told,
+            storing: FuturesUnordered::new(),
+            aborts: Vec::new(),
+            outcome: None,
+            _tasks: tasks,
+        })
+    }
+
+    /// Runs until the record has to be looked at anew, or this leadership is over.
+    pub(super) async fn run(
+        mut self,
+        leadership: &mut Leadership,
+        requests: &mut mpsc::Receiver<Request>,
+        stop: &CancellationToken,
+    ) -> Outcome {
+        let mut reports = interval(REPORT_EVERY);
+        reports.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let orders = self.conductor.start(self.mandate.now_ms());
+        self.obey(orders);
+        let mut leaving: Option<Instant> = None;
+        while self.outcome.is_none() {
+            let deadline = self.conductor.deadline();
+            tokio::select! {
+                biased;
+                () = leadership.lost() => return Outcome::Deposed,
+                () = stop.cancelled(), if leaving.is_none() => {
+                    leaving = Some(Instant::now() + LEAVE_WITHIN);
+                    let orders = self.conductor.leave(self.mandate.now_ms());
+                    self.obey(orders);
+                }
+                () = wait_until(leaving) => return Outcome::Left,
+                Some((index, event)) = self.told.recv() => self.tell(index, event),
+                Some(stored) = self.storing.next(), if !self.storing.is_empty() => self.stored(stored),
+                () = wait_for(&self.mandate, deadline) => {
+                    if let Some((_, index)) = deadline {
+                        self.tell(index, Event::Timeout);
+                    }
+                }
+                Some(request) = requests.recv() => self.request(request),
+                _ = reports.tick() => self.report(),
+            }
+        }
+        self.report();
+        self.outcome.unwrap_or(Outcome::Again)
+    }
+
+    fn tell(&mut self, index: usize, event: Event) {
+        let desk = &mut self.desks[index];
+        match &event {
+            Event::Broken { at, why } => desk.waiting = Some(format!("{at}: {why}")),
+            Event::Opened | Event::Listed => desk.waiting = None,
+            _ => {}
+        }
+        let before = self.conductor.machine(index).state();
+        let orders = self.conductor.handle(index, event, self.mandate.now_ms());
+        let after = self.conductor.machine(index).state();
+        if before != after {
+            let rollback = self
+                .conductor
+                .machine(index)
+                .last_rollback()
+                .map(ToString::to_string);
+            tracing::info!(handoff = %self.desks[index].id, %before, %after, rollback, "handoff");
+        }
+        self.obey(orders);
+    }
+
+    fn obey(&mut self, orders: Vec<Order>) {
+        for order in orders {
+            match order {
+                Order::Handoff(index, command) => self.command(index, command),
+                Order::TurnBack => self.store(turn_back(Arc::clone(&self.mandate))),
+                Order::End => self.store(end(Arc::clone(&self.mandate))),
+                Order::Held => self.outcome = Some(Outcome::Left),
+                Order::Deposed => self.outcome = Some(Outcome::Deposed),
+                other => unreachable!("{other:?} is an order of another version"),
+            }
+        }
+    }
+
+    fn command(&mut self, index: usize, command: Command) {
+        let desk = &mut self.desks[index];
+        match command {
+            Command::Commit(step) => {
+                let counts = flip_counts(&step, &desk.counters);
+                let commit = commit(Arc::clone(&self.mandate), desk.id.clone(), step, counts);
+                self.store(async move { Stored::Handoff(index, commit.await) });
+            }
+            Command::ReadRecord { after_ms } => {
+                let (mandate, id) = (Arc::clone(&self.mandate), desk.id.clone());
+                self.store(async move {
+                    sleep(Duration::from_millis(after_ms)).await;
+                    Stored::Handoff(
+                        index,
+                        match mandate.situation(&id).await {
+                            Ok(situation) => Event::Record(situation),
+                            Err(error) => {
+                                tracing::warn!(handoff = %id, %error, "record not read");
+                                Event::StoreAway
+                            }
+                        },
+                    )
+                });
+            }
+            command => {
+                if let Command::Stop(reason) = &command {
+                    tracing::warn!(handoff = %desk.id, %reason, "handoff stopped");
+                    desk.stopped = Some(reason.to_string());
+                }
+                // Its task ends only with this conductor.
+                let _ended = desk.commands.send(command);
+            }
+        }
+    }
+
+    fn store(&self, storing: impl Future<Output = Stored> + Send + 'static) {
+        self.storing.push(Box::pin(storing));
+    }
+
+    fn stored(&mut self, stored: Stored) {
+        match stored {
+            Stored::Handoff(index, event) => self.tell(index, event),
+            Stored::TurnedBack(result) => {
+                if let Err(why) = &result {
+                    tracing::warn!(%why, "change not turned back");
+                }
+                for abort in self.aborts.drain(..) {
+                    // Whoever asked may have gone.
+                    let _unheard = abort.send(result.clone());
+                }
+                self.outcome = Some(Outcome::Again);
+            }
+            Stored::Ended => self.outcome = Some(Outcome::Again),
+        }
+    }
+
+    fn request(&mut self, request: Request) {
+        match request {
+            Request::Abort(reply) => {
+                let orders = self.conductor.abort(self.mandate.now_ms());
+                self.aborts.push(reply);
+                self.obey(orders);
+            }
+            Request::Retry => {
+                if self.desks.iter().any(|desk| desk.stopped.is_some()) {
+                    self.outcome = Some(Outcome::Again);
+                }
+            }
+        }
+    }
+
+    fn report(&self) {
+        let Some(record) = self.mandate.record() else {
+            return;
+        };
+        self.mandate.follow_throttle(&record);
+        let Some(change) = record.change() else {
+            return;
+        };
+        let handoff = |(index, desk): (usize, &Desk)| {
+            let machine = self.conductor.machine(index);
+            HandoffProgress {
+                id: desk.id.clone(),
+                state: machine.state(),
+                keys_listed: read(&desk.counters.listed),
+                keys_copied: read(&desk.counters.copied),
+                bytes_copied: read(&desk.counters.bytes),
+                keys_compared: read(&desk.counters.compared),
+                mismatches: read(&desk.counters.mismatches),
+                keys_dirty: read(&desk.counters.dirty),
+                keys_removed: read(&desk.counters.removed),
+                hold_ms_max: machine.hold_ms_max(),
+                waiting: desk.waiting.clone(),
+                stopped: desk.stopped.clone(),
+                last_rollback: machine.last_rollback().map(ToString::to_string),
+            }
+        };
+        self.reporter.change(Some(ChangeProgress {
+            id: change.id.clone(),
+            direction: change.direction,
+            handoffs: self.desks.iter().enumerate().map(handoff).collect(),
+        }));
+    }
+}
+
+/// What is written down with the flip: how much was moved.
+fn flip_counts(step: &Step, counters: &Counters) -> Option<Counts> {
+    matches!(step, Step::Flip { .. }).then(|| Counts {
+        keys_moved: read(&counters.compared),
+        bytes: read(&counters.bytes),
+        mismatches: read(&counters.mismatches),
+    })
+}
+
+/// Commits a step; the event says what came of it.
+async fn commit(mandate: Arc<Mandate>, id: HandoffId, step: Step, counts: Option<Counts>) -> Event {
+    let Some(record) = mandate.record() else {
+        return Event::Unknown;
+    };
+    let next = record
+        .step(&id, &step, wall_clock_ms())
+        .and_then(|next| match counts {
+            Some(counts) => next.with_counts(&id, counts),
+            None => Ok(next),
+        });
+    let next = match next {
+        Ok(next) => next,
+        Err(error) => {
+            // The record is not what the machine thinks: it reads it and goes on from there.
+            tracing::warn!(handoff = %id, ?step, %error, "step does not fit the record");
+            return Event::Conflict;
+        }
+    };
+    match mandate
+        .store
+        .commit(record.revision(), next, Some(mandate.term))
+        .await
+    {
+        Ok(record) => Event::Committed {
+            epoch: record.epoch(),
+        },
+        Err(CommitError::Conflict { .. }) => Event::Conflict,
+        Err(CommitError::LeadershipLost { .. } | CommitError::ReadOnly) => Event::Deposed,
+        Err(CommitError::TooLarge(TooLarge { bytes, limit })) => Event::TooLarge {
+            bytes: bytes as u64,
+            limit: limit as u64,
+        },
+        Err(error) => {
+            tracing::warn!(handoff = %id, ?step, %error, "commit unclear");
+            Event::Unknown
+        }
+    }
+}
+
+async fn turn_back(mandate: Arc<Mandate>) -> Stored {
+    let next = |record: &Record| record.abort(wall_clock_ms()).map_err(AbortRefused::from);
+    Stored::TurnedBack(change_record(&mandate, next).await)
+}
+
+async fn end(mandate: Arc<Mandate>) -> Stored {
+    let next = |record: &Record| {
+        record
+            .end_change(wall_clock_ms())
+            .map_err(AbortRefused::from)
+    };
+    if let Err(error) = change_record(&mandate, next).await {
+        tracing::warn!(%error, "change not ended");
+        // Looked at anew at once; not in a spin.
+        sleep(Duration::from_millis(100)).await;
+    }
+    Stored::Ended
+}
+
+/// Commits the next record; again from the newest one as long as others come first.
+async fn change_record(
+    mandate: &Mandate,
+    next: impl Fn(&Record) -> Result<Record, AbortRefused>,
+) -> Result<(), AbortRefused> {
+    const COMMITS_MAX: u32 = 16;
+    let mut record = mandate.record();
+    for _ in 0..COMMITS_MAX {
+        let Some(current) = &record else {
+            return Err(AbortRefused::NoChange);
+        };
+        let changed = next(current)?;
+        match mandate
+            .store
+            .commit(current.revision(), changed, Some(mandate.term))
+            .await
+        {
+            Ok(_) => return Ok(()),
+            Err(CommitError::Conflict { current, .. }) => record = current,
+            Err(error) => return Err(AbortRefused::Store(error)),
+        }
+    }
+    Err(AbortRefused::Contended)
+}
+
+impl From<AbortError> for AbortRefused {
+    fn from(error: AbortError) -> Self {
+        match error {
+            AbortError::NoChange => Self::NoChange,
+            AbortError::GoingBack { .. } => Self::GoingBack,
+            other => Self::Record(other.to_string()),
+        }
+    }
+}
+
+impl From<StepError> for AbortRefused {
+    fn from(error: StepError) -> Self {
+        Self::Record(error.to_string())
+    }
+}
+
+async fn wait_until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn wait_for(mandate: &Mandate, deadline: Option<(u64, usize)>) {
+    match deadline {
+        Some((at_ms, _)) => {
+            sleep(Duration::from_millis(
+                at_ms.saturating_sub(mandate.now_ms()),
+            ))
+            .await
+        }
+        None => std::future::pending().await,
+    }
+}

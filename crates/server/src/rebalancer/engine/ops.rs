@@ -1,0 +1,291 @@
+//! The round trips of a copy: each reads at the source, acts at a target and says what became of it.
+//!
+//! They know nothing of rounds or dirty keys; whoever runs them keeps the books. Of one key at most one
+//! is under way, so their order does not matter.
+
+use std::sync::Arc;
+
+use clockwise_cluster::copier::{Found, Lane};
+use clockwise_cluster::handoff::Server;
+
+use super::super::mandate::Mandate;
+use super::super::station::Link;
+use crate::driver::{Digest, DriverError, Item, Key, PieceRead, Read, WriteRefused};
+
+/// Times a large value is begun anew because its staging value went away.
+const STAGINGS_MAX: u32 = 3;
+/// What two clocks may differ by without a difference in expiry meaning anything.
+const CLOCK_SKEW_MS: u64 = 100;
+
+/// A call that failed, and at which server.
+#[derive(Debug)]
+pub(super) struct OpError {
+    pub(super) at: Server,
+    pub(super) error: DriverError,
+}
+
+/// Says at which server an error happened.
+pub(super) trait At<T> {
+    fn at(self, at: Server) -> Result<T, OpError>;
+}
+
+impl<T> At<T> for Result<T, DriverError> {
+    fn at(self, at: Server) -> Result<T, OpError> {
+        self.map_err(|error| OpError { at, error })
+    }
+}
+
+/// Both ends of a lane.
+#[derive(Clone)]
+pub(super) struct Ends {
+    pub(super) source: Link,
+    pub(super) target: Link,
+    pub(super) lane: Lane,
+}
+
+impl Ends {
+    const fn target_server(&self) -> Server {
+        Server::Target(self.lane)
+    }
+}
+
+/// Whether what was written is read back and compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Check {
+    Later,
+    AtOnce,
+}
+
+/// What became of a batch.
+#[derive(Debug, Default)]
+pub(super) struct BatchOutcome {
+    /// What reading each key gave, in their order.
+    pub(super) found: Vec<Found>,
+    /// The first value that the target did not take.
+    pub(super) refused: Option<WriteRefused>,
+    /// Keys that differ although they were just copied.
+    pub(super) different: Vec<Key>,
+}
+
+/// Copies keys: reads them, writes those that exist, removes the others.
+pub(super) async fn copy(
+    ends: Ends,
+    keys: Vec<Key>,
+    check: Check,
+) -> Result<BatchOutcome, OpError> {
+    let reads = read_all(&ends.source, &keys).await.at(Server::Source)?;
+    let found = reads.iter().map(found).collect();
+    let (mut items, mut gone) = (Vec::with_capacity(keys.len()), Vec::new());
+    for (key, read) in keys.iter().zip(&reads) {
+        match read {
+            Read::Gone => gone.push(key.clone()),
+            Read::Item(item) => items.push((key.clone(), item.clone())),
+            // Handed out again alone.
+            Read::Big { .. } => {}
+        }
+    }
+    let target = &ends.target.session;
+    let written = async {
+        if items.is_empty() {
+            Ok(Vec::new())
+        } else {
+            target.write(items).await
+        }
+    };
+    let removed = async {
+        if gone.is_empty() {
+            Ok(0)
+        } else {
+            target.remove(&gone).await
+        }
+    };
+    let (written, removed) = futures_util::join!(written, removed);
+    removed.at(ends.target_server())?;
+    let refused = written
+        .at(ends.target_server())?
+        .into_iter()
+        .find_map(Result::err);
+    let different = match check {
+        Check::AtOnce if refused.is_none() => differences(&ends, &keys, &reads).await?,
+        _ => Vec::new(),
+    };
+    Ok(BatchOutcome {
+        found,
+        refused,
+        different,
+    })
+}
+
+fn found(read: &Read) -> Found {
+    match read {
+        Read::Gone => Found::Gone,
+        Read::Item(item) => Found::Value {
+            bytes: item.payload.len() as u64,
+            untracked: item.untracked,
+        },
+        Read::Big { .. } => Found::Big,
+    }
+}
+
+/// Reads all keys, however many answers that takes.
+async fn read_all(link: &Link, keys: &[Key]) -> Result<Vec<Read>, DriverError> {
+    let mut reads = link.session.read(keys).await?;
+    while reads.len() < keys.len() {
+        let more = link.session.read(&keys[reads.len()..]).await?;
+        if more.is_empty() {
+            break;
+        }
+        reads.extend(more);
+    }
+    Ok(reads)
+}
+
+/// Compares keys on both sides and names those that differ.
+pub(super) async fn compare(ends: Ends, keys: Vec<Key>) -> Result<Vec<Key>, OpError> {
+    let reads = read_all(&ends.source, &keys).await.at(Server::Source)?;
+    differences(&ends, &keys, &reads).await
+}
+
+/// Equal bytes are equal values. Where bytes differ the contents decide, since a server may serialise one
+/// value in many ways.
+async fn differences(ends: &Ends, keys: &[Key], source: &[Read]) -> Result<Vec<Key>, OpError> {
+    let target = read_all(&ends.target, keys)
+        .await
+        .at(ends.target_server())?;
+    let pairs = keys.iter().zip(source.iter().zip(&target));
+    let doubtful: Vec<Key> = pairs
+        .filter(|(_, (source, target))| !same_bytes(source, target))
+        .map(|(key, _)| key.clone())
+        .collect();
+    if doubtful.is_empty() {
+        Ok(doubtful)
+    } else {
+        different_contents(ends, doubtful).await
+    }
+}
+
+/// The keys whose logical digests differ.
+pub(super) async fn different_contents(ends: &Ends, keys: Vec<Key>) -> Result<Vec<Key>, OpError> {
+    let (source, target) = futures_util::join!(
+        ends.source.session.digests(&keys),
+        ends.target.session.digests(&keys)
+    );
+    let (source, target) = (source.at(Server::Source)?, target.at(ends.target_server())?);
+    let differs = |(source, target): (&Option<Digest>, &Option<Digest>)| source != target;
+    let pairs = keys.iter().zip(source.iter().zip(&target));
+    Ok(pairs
+        .filter(|(_, pair)| differs(*pair))
+        .map(|(key, _)| key.clone())
+        .collect())
+}
+
+fn same_bytes(source: &Read, target: &Read) -> bool {
+    match (source, target) {
+        (Read::Gone, Read::Gone) => true,
+        (Read::Item(source), Read::Item(target)) => {
+            source.payload == target.payload && source.expires_at_ms == target.expires_at_ms
+        }
+        // It expired between the two reads, or just after it was copied.
+        (Read::Item(item), Read::Gone) | (Read::Gone, Read::Item(item)) => expires_about_now(item),
+        _ => false,
+    }
+}
+
+fn expires_about_now(item: &Item) -> bool {
+    let soon_ms = super::super::mandate::wall_clock_ms() + CLOCK_SKEW_MS;
+    item.expires_at_ms.is_some_and(|at_ms| at_ms <= soon_ms)
+}
+
+/// What became of a large value.
+#[derive(Debug)]
+pub(super) struct BigOutcome {
+    pub(super) bytes: u64,
+    pub(super) refused: Option<WriteRefused>,
+    pub(super) different: bool,
+}
+
+/// Copies a large value piece by piece into a staging value, then puts that in place.
+pub(super) async fn copy_big(
+    mandate: Arc<Mandate>,
+    ends: Ends,
+    key: Key,
+    check: Check,
+) -> Result<BigOutcome, OpError> {
+    let mut outcome = BigOutcome {
+        bytes: 0,
+        refused: None,
+        different: false,
+    };
+    for _ in 0..STAGINGS_MAX {
+        match stage(&mandate, &ends, &key, &mut outcome.bytes).await? {
+            Ok(()) => {
+                outcome.refused = None;
+                break;
+            }
+            Err(WriteRefused::StagingLost) => outcome.refused = Some(WriteRefused::StagingLost),
+            Err(refused) => {
+                outcome.refused = Some(refused);
+                break;
+            }
+        }
+    }
+    if check == Check::AtOnce && outcome.refused.is_none() {
+        outcome.different = !different_contents(&ends, vec![key]).await?.is_empty();
+    }
+    Ok(outcome)
+}
+
+/// One pass over a large value.
+async fn stage(
+    mandate: &Mandate,
+    ends: &Ends,
+    key: &Key,
+    bytes: &mut u64,
+) -> Result<Result<(), WriteRefused>, OpError> {
+    let (source, target) = (&ends.source.session, &ends.target.session);
+    let (mut cursor, mut first) = (None, true);
+    loop {
+        throttled(mandate).await;
+        match source.read_piece(key, cursor).await.at(Server::Source)? {
+            PieceRead::Gone => {
+                target
+                    .remove(std::slice::from_ref(key))
+                    .await
+                    .at(ends.target_server())?;
+                return Ok(Ok(()));
+            }
+            PieceRead::Piece(piece, next) => {
+                let size = piece.payload.len() as u64;
+                mandate.throttle().spend(0, size);
+                *bytes += size;
+                let written = target
+                    .write_piece(key, piece, first)
+                    .await
+                    .at(ends.target_server())?;
+                if let Err(refused) = written {
+                    return Ok(Err(refused));
+                }
+                if next.is_none() {
+                    return target.finish_pieces(key).await.at(ends.target_server());
+                }
+                (cursor, first) = (next, false);
+            }
+        }
+    }
+}
+
+/// Waits until the throttle lets something through.
+async fn throttled(mandate: &Mandate) {
+    loop {
+        let now_ms = mandate.now_ms();
+        let wait_ms = {
+            let mut throttle = mandate.throttle();
+            if throttle.bytes_allowed(now_ms) > 0 {
+                return;
+            }
+            throttle.ready_at(now_ms).saturating_sub(now_ms).max(1)
+        };
+        // The throttle may be changed meanwhile.
+        tokio::time::sleep(std::time::Duration::from_millis(wait_ms.min(100))).await;
+    }
+}

@@ -1,0 +1,208 @@
+//! Leading: becoming the leader, following the record under a term, giving the term up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clockwise_client::store::{LeadError, Leadership};
+use clockwise_cluster::Record;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::conduct::{Conducting, Outcome};
+use super::mandate::Mandate;
+use super::stations::Stations;
+use super::watchdog;
+use super::{AbortRefused, RebalancerConfig, Reporter, Request};
+
+/// The pause before another try to lead.
+const TRY_EVERY: Duration = Duration::from_millis(500);
+/// How often the record is read although nothing was heard of it.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the doors are made public.
+const DOORS_EVERY: Duration = Duration::from_millis(50);
+
+/// Leads whenever it can, until it is stopped.
+pub(super) async fn run(
+    config: RebalancerConfig,
+    reporter: Reporter,
+    mut requests: mpsc::Receiver<Request>,
+    stop: CancellationToken,
+) {
+    let watched = watchdog::run(Arc::clone(&config.store));
+    let leading = lead(&config, &reporter, &mut requests, &stop);
+    tokio::select! {
+        () = leading => {}
+        () = watched => {}
+    }
+}
+
+async fn lead(
+    config: &RebalancerConfig,
+    reporter: &Reporter,
+    requests: &mut mpsc::Receiver<Request>,
+    stop: &CancellationToken,
+) {
+    while !stop.is_cancelled() {
+        let leadership = tokio::select! {
+            () = stop.cancelled() => return,
+            led = config.store.lead(&config.name) => led,
+        };
+        match leadership {
+            Ok(leadership) => {
+                let term = leadership.term();
+                reporter.term(Some(term));
+                tracing::info!(term = term.get(), "leads");
+                term_of_office(config, reporter, leadership, requests, stop).await;
+                reporter.term(None);
+                reporter.change(None);
+                reporter.doors(Vec::new());
+                if let Err(error) = config.store.resign(term).await {
+                    tracing::warn!(term = term.get(), %error, "term not given up");
+                }
+            }
+            Err(LeadError::Held { .. }) => {}
+            Err(error) => tracing::warn!(%error, "cannot lead"),
+        }
+        refuse_requests(requests);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = sleep(TRY_EVERY) => {}
+        }
+    }
+}
+
+/// Whoever asked a process that does not lead gets to know that.
+fn refuse_requests(requests: &mut mpsc::Receiver<Request>) {
+    while let Ok(request) = requests.try_recv() {
+        if let Request::Abort(reply) = request {
+            let _unheard = reply.send(Err(AbortRefused::NotLeading));
+        }
+    }
+}
+
+/// One term, from its beginning to its loss or to the end of everything.
+async fn term_of_office(
+    config: &RebalancerConfig,
+    reporter: &Reporter,
+    mut leadership: Leadership,
+    requests: &mut mpsc::Receiver<Request>,
+    stop: &CancellationToken,
+) {
+    let mandate = Arc::new(Mandate::new(
+        Arc::clone(&config.store),
+        Arc::clone(&config.driver),
+        config.pool_key.clone(),
+        leadership.term(),
+    ));
+    let stations = Arc::new(Stations::new(Arc::clone(&mandate)));
+    let follow = follow(&mandate, &stations, reporter);
+    let conduct = conduct(
+        &mandate,
+        &stations,
+        reporter,
+        &mut leadership,
+        requests,
+        stop,
+    );
+    tokio::select! {
+        () = follow => {}
+        () = conduct => {}
+    }
+}
+
+/// Keeps stations, throttle and what is public in step with the record.
+async fn follow(mandate: &Mandate, stations: &Stations, reporter: &Reporter) {
+    let mut records = mandate.store.watch();
+    let mut doors = interval(DOORS_EVERY);
+    doors.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        if let Some(record) = records.borrow_and_update().clone() {
+            stations.follow(&record);
+            mandate.follow_throttle(&record);
+        }
+        tokio::select! {
+            changed = records.changed() => if changed.is_err() { return },
+            _ = doors.tick() => reporter.doors(stations.doors()),
+        }
+    }
+}
+
+/// Conducts one change after the other.
+async fn conduct(
+    mandate: &Arc<Mandate>,
+    stations: &Arc<Stations>,
+    reporter: &Reporter,
+    leadership: &mut Leadership,
+    requests: &mut mpsc::Receiver<Request>,
+    stop: &CancellationToken,
+) {
+    let mut records = mandate.store.watch();
+    loop {
+        // What comes after this ends the rest.
+        records.mark_unchanged();
+        let outcome = match changing(mandate).await {
+            Some((record, view)) => {
+                stations.follow(&record);
+                let conducting =
+                    Conducting::new(Arc::clone(mandate), stations, reporter, &record, view);
+                match conducting {
+                    Some(conducting) => conducting.run(leadership, requests, stop).await,
+                    None => Outcome::Again,
+                }
+            }
+            None => {
+                reporter.change(None);
+                rest(&mut records, leadership, requests, stop).await
+            }
+        };
+        if outcome != Outcome::Again {
+            return;
+        }
+    }
+}
+
+/// The record with a change in flight and its view, as of now; none while nothing is to be done.
+async fn changing(mandate: &Mandate) -> Option<(Arc<Record>, Arc<clockwise_cluster::View>)> {
+    let record = match mandate.look().await {
+        Ok((record, true)) => record?,
+        Ok((_, false)) => return None,
+        Err(error) => {
+            tracing::warn!(%error, "record not read");
+            return None;
+        }
+    };
+    record.change()?;
+    let view = mandate
+        .view()
+        .filter(|view| view.epoch() == record.epoch())?;
+    Some((record, view))
+}
+
+/// Waits until the record says something new, and looks from time to time although nobody said so.
+async fn rest(
+    records: &mut watch::Receiver<Option<Arc<Record>>>,
+    leadership: &mut Leadership,
+    requests: &mut mpsc::Receiver<Request>,
+    stop: &CancellationToken,
+) -> Outcome {
+    let again = sleep(LOOK_EVERY);
+    tokio::pin!(again);
+    loop {
+        tokio::select! {
+            () = leadership.lost() => return Outcome::Deposed,
+            () = stop.cancelled() => return Outcome::Left,
+            changed = records.changed() => {
+                return if changed.is_ok() { Outcome::Again } else { Outcome::Deposed };
+            }
+            () = &mut again => return Outcome::Again,
+            request = requests.recv() => match request {
+                Some(Request::Abort(reply)) => {
+                    let _unheard = reply.send(Err(AbortRefused::NoChange));
+                }
+                Some(Request::Retry) => {}
+                None => return Outcome::Left,
+            },
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What acting for a pool under one term rests on: the store, the nodes' driver, the term, the clock,
+//! the throttle. Shared by everything that one leadership runs.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use clockwise_client::credentials::PoolKey;
+use clockwise_client::store::{ReadError, Store};
+use clockwise_cluster::copier::{Rate, Throttle};
+use clockwise_cluster::handoff::{Entry, Situation};
+use clockwise_cluster::{HandoffId, Record, Term, View};
+
+use crate::driver::{Driver, NodeAddress};
+
+/// The right to act under one term, and the means.
+pub(super) struct Mandate {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) driver: Arc<dyn Driver>,
+    pub(super) pool_key: PoolKey,
+    pub(super) term: Term,
+    throttle: Mutex<Throttle>,
+    view: Mutex<Option<Arc<View>>>,
+    began: Instant,
+}
+
+impl Mandate {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        driver: Arc<dyn Driver>,
+        pool_key: PoolKey,
+        term: Term,
+    ) -> Self {
+        Self {
+            store,
+            driver,
+            pool_key,
+            term,
+            throttle: Mutex::new(Throttle::new(Rate::default(), 0)),
+            view: Mutex::new(None),
+            began: Instant::now(),
+        }
+    }
+
+    /// Milliseconds since the term began: the time that machines and throttle see.
+    pub(super) fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The newest record known here; not proof that it is the newest.
+    pub(super) fn record(&self) -> Option<Arc<Record>> {
+        self.store.watch().borrow().clone()
+    }
+
+    /// The view of the newest record known here.
+    pub(super) fn view(&self) -> Option<Arc<View>> {
+        let record = self.record()?;
+        let mut cached = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = cached
+            .as_ref()
+            .filter(|view| view.epoch() == record.epoch())
+        {
+            return Some(Arc::clone(view));
+        }
+        match View::from_record(&record) {
+            Ok(view) => {
+                let view = Arc::new(view);
+                *cached = Some(Arc::clone(&view));
+                Some(view)
+            }
+            Err(error) => {
+                tracing::error!(epoch = record.epoch().get(), %error, "the record gives no view");
+                None
+            }
+        }
+    }
+
+    /// The record and the leadership as of now.
+    pub(super) async fn look(&self) -> Result<(Option<Arc<Record>>, bool), ReadError> {
+        let record = self.store.read().await?;
+        // Asked after the record was read: a term that leads now led when it was read.
+        let leads = self.store.leads(self.term).await?;
+        Ok((record, leads))
+    }
+
+    /// What that says about one handoff.
+    pub(super) async fn situation(&self, id: &HandoffId) -> Result<Situation, ReadError> {
+        let (record, leads) = self.look().await?;
+        let entry = record.and_then(|record| Entry::of(&record, id));
+        Ok(Situation { leads, entry })
+    }
+
+    pub(super) fn throttle(&self) -> MutexGuard<'_, Throttle> {
+        // Nothing panics while it is held; a poisoned throttle still counts right.
+        self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over the limits of a record.
+    pub(super) fn follow_throttle(&self, record: &Record) {
+        let limit = |limit: u64| (limit > 0).then_some(limit);
+        let of_record = record.options().throttle;
+        let rate = Rate {
+            keys_per_second: limit(of_record.keys_per_second),
+            bytes_per_second: limit(of_record.bytes_per_second),
+        };
+        let now_ms = self.now_ms();
+        let mut throttle = self.throttle();
+        if throttle.rate() != rate {
+            throttle.set(rate, now_ms);
+        }
+    }
+}
+
+impl fmt::Debug for Mandate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mandate")
+            .field("term", &self.term)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Milliseconds since 1970, for what the record keeps.
+pub(super) fn wall_clock_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Where a node of a record is.
+pub(super) fn node_address(node: &clockwise_cluster::Node) -> NodeAddress {
+    NodeAddress {
+        id: node.id.clone(),
+        address: node.address.to_string(),
+    }
+}

@@ -1,0 +1,225 @@
+//! Moves data between nodes when the record says so: leads, runs the handoffs of the change in flight,
+//! and decides whom each node lets in.
+//!
+//! The decisions are those of [`clockwise_cluster::handoff`]; here they meet servers, a store and a clock.
+//! One process at a time leads. Under its term there is one task for each node (`station`), one for
+//! each handoff (`engine`), and one that conducts them (`conduct`). Whoever leads next goes on from the
+//! record alone.
+
+mod conduct;
+mod engine;
+mod lead;
+mod mandate;
+mod preflight;
+mod progress;
+mod station;
+mod stations;
+mod translate;
+mod watchdog;
+
+use std::fmt;
+use std::sync::Arc;
+
+use clockwise_client::credentials::PoolKey;
+use clockwise_client::store::{CommitError, ReadError, Store};
+use clockwise_cluster::{Record, Throttle};
+use clockwise_placement::NodeId;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::driver::Driver;
+pub use preflight::preflight;
+pub use progress::{ChangeProgress, HandoffProgress, Progress};
+pub use station::Door;
+
+/// Requests that may wait while a record is being read.
+const REQUESTS_MAX: usize = 16;
+/// Commits that may meet another's before a setting is given up.
+const COMMITS_MAX: u32 = 16;
+
+/// What a rebalancer needs.
+#[derive(Clone)]
+pub struct RebalancerConfig {
+    /// Where the pool's record is.
+    pub store: Arc<dyn Store>,
+    /// Speaks to its nodes.
+    pub driver: Arc<dyn Driver>,
+    /// What client passwords follow from.
+    pub pool_key: PoolKey,
+    /// Under which name it leads.
+    pub name: String,
+}
+
+/// A rebalancer that runs. Dropping it ends its tasks where they are, as a crash would.
+#[derive(Debug)]
+pub struct RebalancerHandle {
+    store: Arc<dyn Store>,
+    requests: mpsc::Sender<Request>,
+    progress: watch::Receiver<Progress>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// Starts a rebalancer: it leads as soon as it can, and does what the record asks for.
+#[must_use]
+pub fn start(config: RebalancerConfig) -> RebalancerHandle {
+    let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
+    let (reporter, progress) = Reporter::new();
+    let stop = CancellationToken::new();
+    let store = Arc::clone(&config.store);
+    let task = tokio::spawn(lead::run(config, reporter, receiver, stop.clone()));
+    RebalancerHandle {
+        store,
+        requests,
+        progress,
+        stop,
+        task,
+    }
+}
+
+impl RebalancerHandle {
+    /// What it is doing.
+    #[must_use]
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.clone()
+    }
+
+    /// Returns once the change in flight, if there is one, goes back.
+    ///
+    /// # Errors
+    /// Nothing to take back, something that cannot be, or a process that does not lead.
+    pub async fn abort(&self) -> Result<(), AbortRefused> {
+        let (reply, answer) = oneshot::channel();
+        if self.requests.send(Request::Abort(reply)).await.is_err() {
+            return Err(AbortRefused::NotLeading);
+        }
+        answer.await.unwrap_or(Err(AbortRefused::NotLeading))
+    }
+
+    /// Begins handoffs again that stopped, after whatever stopped them was mended.
+    pub async fn retry(&self) {
+        // One that has ended has nothing to begin again.
+        let _ended = self.requests.send(Request::Retry).await;
+    }
+
+    /// Changes the speed of the copying, now and for changes to come.
+    ///
+    /// # Errors
+    /// When the record cannot be changed.
+    pub async fn set_throttle(&self, throttle: Throttle) -> Result<(), SettingError> {
+        let mut record = self.store.read().await?;
+        for _ in 0..COMMITS_MAX {
+            let Some(current) = &record else {
+                return Err(SettingError::NoPool);
+            };
+            let next: Record = current.with_throttle(throttle);
+            match self.store.commit(current.revision(), next, None).await {
+                Ok(_) => return Ok(()),
+                Err(CommitError::Conflict { current, .. }) => record = current,
+                Err(error) => return Err(SettingError::Commit(error)),
+            }
+        }
+        Err(SettingError::Contended)
+    }
+
+    /// Holds every handoff still with no request left waiting, gives the leadership up, and returns when
+    /// all tasks have ended.
+    pub async fn shutdown(mut self) {
+        self.stop.cancel();
+        // It panicked if this is an error, and has ended in any case.
+        let _ended = (&mut self.task).await;
+    }
+}
+
+impl Drop for RebalancerHandle {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What may be asked of the leader.
+pub(crate) enum Request {
+    Abort(oneshot::Sender<Result<(), AbortRefused>>),
+    Retry,
+}
+
+/// Why nothing was aborted.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AbortRefused {
+    /// No change is in flight.
+    #[error("no change is in flight")]
+    NoChange,
+    /// It is on its way back already.
+    #[error("the change is on its way back already")]
+    GoingBack,
+    /// This process does not lead.
+    #[error("this process does not lead the pool")]
+    NotLeading,
+    /// The record does not allow it.
+    #[error("{0}")]
+    Record(String),
+    /// Others kept changing the record.
+    #[error("somebody else keeps changing the record")]
+    Contended,
+    /// The record could not be changed.
+    #[error(transparent)]
+    Store(CommitError),
+}
+
+/// Why a setting was not changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// The pool was never made.
+    #[error("there is no pool")]
+    NoPool,
+    /// The record cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The record could not be changed.
+    #[error(transparent)]
+    Commit(CommitError),
+    /// Others kept changing the record.
+    #[error("somebody else keeps changing the record")]
+    Contended,
+}
+
+/// Where progress is made public.
+pub(crate) struct Reporter(watch::Sender<Progress>);
+
+impl Reporter {
+    fn new() -> (Self, watch::Receiver<Progress>) {
+        let (sender, receiver) = watch::channel(Progress::default());
+        (Self(sender), receiver)
+    }
+
+    fn term(&self, term: Option<clockwise_cluster::Term>) {
+        self.update(|progress| progress.term = term);
+    }
+
+    fn doors(&self, doors: Vec<(NodeId, Door)>) {
+        self.update(|progress| progress.doors = doors);
+    }
+
+    fn change(&self, change: Option<ChangeProgress>) {
+        self.update(|progress| progress.change = change);
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Progress)) {
+        self.0.send_if_modified(|progress| {
+            let before = progress.clone();
+            change(progress);
+            before != *progress
+        });
+    }
+}
+
+impl fmt::Debug for RebalancerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RebalancerConfig")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
