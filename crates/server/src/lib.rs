@@ -4,4 +4,5 @@ pub mod admin;
 pub mod cli;
 pub mod driver;
 pub mod rebalancer;
+pub mod router;
 pub mod up;

@@ -46,15 +46,13 @@ impl Default for RequestLimits {
 
 impl RequestLimits {
     /// For clients that have not yet said who they are: the little a login needs.
-    pub fn unauthenticated() -> Self {
-        Self {
-            elements_max: 10,
-            bulk_bytes_max: 16 << 10,
-            request_bytes_max: 64 << 10,
-            inline_bytes_max: 16 << 10,
-            skip_bytes_max: 0,
-        }
-    }
+    pub const UNAUTHENTICATED: Self = Self {
+        elements_max: 10,
+        bulk_bytes_max: 16 << 10,
+        request_bytes_max: 64 << 10,
+        inline_bytes_max: 16 << 10,
+        skip_bytes_max: 0,
+    };
 }
 
 /// Why a request's sender cannot be understood any further. After the answer the connection closes.
@@ -168,6 +166,14 @@ impl<'a> Request<'a> {
     /// The argument at `index`, where there is one.
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         self.args.get(index).map(|span| &self.frame[span.range()])
+    }
+
+    /// The place of the argument at `index` in the [`frame`](Self::frame).
+    ///
+    /// # Panics
+    /// When `index` is not below [`count`](Self::count).
+    pub fn span(&self, index: usize) -> ArgSpan {
+        self.args[index]
     }
 
     /// All arguments in order.

@@ -66,9 +66,9 @@ impl Default for TrafficLimits {
 /// Where a request may go now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Over the open connection, at once. It counts as in flight until [`Traffic::answered`].
+    /// Over the open connection, at once. It counts as in flight until [`Traffic::answered`](super::Traffic::answered).
     Send(NodeSlot),
-    /// Not yet: give it to [`Traffic::wait`].
+    /// Not yet: give it to [`Traffic::wait`](super::Traffic::wait).
     Wait(NodeSlot),
     /// Nowhere: the node is down.
     Refuse(NodeSlot),
@@ -77,8 +77,8 @@ pub enum Admission {
 /// What the caller has to do with its sockets, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Connect and log in as the slot's [`target`](Traffic::target) says, then report
-    /// [`Traffic::connected`] or [`Traffic::connect_failed`].
+    /// Connect and log in as the slot's [`target`](super::Traffic::target) says, then report
+    /// [`Traffic::connected`](super::Traffic::connected) or [`Traffic::connect_failed`](super::Traffic::connect_failed).
     Connect(NodeSlot, Protocol),
     /// Close this connection or attempt; nothing is in flight on it. Report nothing.
     Close(NodeSlot, Protocol),

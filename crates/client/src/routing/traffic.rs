@@ -159,6 +159,17 @@ impl<R> Traffic<R> {
         }
     }
 
+    /// One request that was admitted is not sent after all.
+    pub fn withdraw(&mut self, slot: NodeSlot, protocol: Protocol, now: Millis) {
+        let node = self.node(slot);
+        let lane = node.lane(protocol);
+        assert!(lane.in_flight > 0, "a withdrawal without a request");
+        lane.in_flight -= 1;
+        if node.stale {
+            self.settle(slot, now);
+        }
+    }
+
     /// The connection asked for is open and logged in: these requests, in this order, go over it
     /// now and are in flight.
     pub fn connected(&mut self, slot: NodeSlot, protocol: Protocol) -> Vec<Waiting<R>> {
@@ -264,6 +275,14 @@ impl<R> Traffic<R> {
     /// The slot of the node at `index` of the current view.
     pub fn slot(&self, index: usize) -> NodeSlot {
         self.by_index[index]
+    }
+
+    /// Whether requests for this node wait for those of an earlier generation.
+    pub fn is_draining(&self, slot: NodeSlot) -> bool {
+        self.nodes
+            .get(slot.0)
+            .and_then(Option::as_ref)
+            .is_some_and(|node| node.stale)
     }
 
     /// Requests held now.

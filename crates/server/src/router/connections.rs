@@ -1,0 +1,296 @@
+//! The worker's side of its clients: accepted, read from, written to, let go.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use clockwise_client::resp::write_error;
+use clockwise_client::routing::Millis;
+use mio::event::Event;
+
+use super::client::{Client, Pause, Phase};
+use super::limits::ACCEPTS_PER_TURN;
+use super::worker::{Turn, Worker, client_token};
+
+impl Worker {
+    pub(super) fn queue(&mut self, place: usize) {
+        let Some(client) = self.clients.get(place) else {
+            return;
+        };
+        if !client.queued {
+            client.queued = true;
+            self.ready_clients.push(place);
+        }
+    }
+
+    pub(super) fn client_event(&mut self, turn: &Turn, place: usize, event: &Event) {
+        let Some(client) = self.clients.get(place) else {
+            return;
+        };
+        if event.is_error() {
+            return self.remove(place);
+        }
+        if event.is_writable() {
+            client.now_writable();
+            self.list_client(place);
+        }
+        let Some(client) = self.clients.get(place) else {
+            return;
+        };
+        client.peer_done |= event.is_read_closed();
+        if event.is_readable() || event.is_read_closed() {
+            client.readable = true;
+            if client.pause.is_none() {
+                self.work(turn, place);
+            }
+        }
+    }
+
+    /// Serves what a client has sent, as far as it may go now.
+    pub(super) fn work(&mut self, turn: &Turn, place: usize) {
+        let Some(client) = self.clients.get(place) else {
+            return;
+        };
+        if matches!(client.phase, Phase::Lingering { .. }) {
+            let mut scratch = std::mem::take(&mut self.client_scratch);
+            let stays = client.drop_input(&mut scratch, turn.now);
+            self.client_scratch = scratch;
+            if !stays {
+                self.remove(place);
+            }
+            return;
+        }
+        if client.pause.take().is_some() {
+            self.serve_input(turn, place);
+        }
+        let Some(client) = self.clients.get(place) else {
+            return;
+        };
+        if client.readable
+            && client.pause.is_none()
+            && matches!(client.phase, Phase::LoggingIn | Phase::Serving)
+        {
+            if !client.may_go_on(&self.shared.limits) {
+                client.pause = Some(Pause::Window);
+            } else if self.read(turn, place).is_err() {
+                return self.remove(place);
+            }
+        }
+        let Some(client) = self.clients.get(place) else {
+            return;
+        };
+        if client.at_end
+            && client.pause.is_none()
+            && matches!(client.phase, Phase::LoggingIn | Phase::Serving)
+        {
+            client.phase = Phase::Leaving;
+            self.list_client(place);
+        } else if client.readable && client.pause.is_none() && client.phase != Phase::Leaving {
+            self.queue(place);
+        }
+    }
+
+    /// Reads once from a client and serves what came.
+    fn read(&mut self, turn: &Turn, place: usize) -> io::Result<()> {
+        let Some(client) = self.clients.get(place) else {
+            return Ok(());
+        };
+        let mut scratch = std::mem::take(&mut self.client_scratch);
+        let read = client.read(&mut scratch);
+        let fresh = client.input.is_empty();
+        if let Ok(1..) = read {
+            client.active_at = turn.now;
+            if fresh {
+                let served = self.serve(turn, place, &scratch);
+                if let Some(client) = self.clients.get(place) {
+                    client.input.extend_from_slice(&scratch[served..]);
+                    client.note_progress(served > 0, turn.now);
+                }
+            } else {
+                self.serve_input(turn, place);
+            }
+        }
+        self.client_scratch = scratch;
+        read.map(|_| ())
+    }
+
+    /// Serves what is left of what a client sent before.
+    fn serve_input(&mut self, turn: &Turn, place: usize) {
+        let Some(client) = self.clients.get(place) else {
+            return;
+        };
+        let input = std::mem::take(&mut client.input);
+        let served = self.serve(turn, place, &input);
+        if let Some(client) = self.clients.get(place) {
+            client.input = input;
+            client.consume(served);
+            client.note_progress(served > 0, turn.now);
+        }
+    }
+
+    /// Something is to be written to this client at the end of the turn.
+    pub(super) fn list_client(&mut self, place: usize) {
+        let Some(client) = self.clients.get(place) else {
+            return;
+        };
+        if !client.listed {
+            client.listed = true;
+            self.unflushed_clients.push(place);
+        }
+    }
+
+    pub(super) fn flush_client(&mut self, place: usize) {
+        let Some(client) = self.clients.get(place) else {
+            return;
+        };
+        client.listed = false;
+        if client.flush(self.now).is_err() {
+            return self.remove(place);
+        }
+        let limits = &self.shared.limits;
+        if client.replies.kept_bytes() > limits.output_bytes_max && client.replies.has_several() {
+            tracing::info!(client = %client.addr(), bytes = client.replies.kept_bytes(), "dropped: it does not read its answers");
+            self.counters.clients_dropped += 1;
+            return self.remove(place);
+        }
+        let again = match client.pause {
+            Some(Pause::Window) => client.has_room(limits),
+            Some(Pause::Barrier) => client.replies.waiting() == 0,
+            Some(Pause::Table) | None => false,
+        };
+        if again {
+            return self.queue(place);
+        }
+        if client.phase == Phase::Leaving && client.is_settled() {
+            let done = client.at_end || client.linger(self.now).is_err();
+            if done {
+                self.remove(place);
+            } else {
+                self.queue(place);
+            }
+        }
+    }
+
+    /// Closes a client's connection. What it has in flight is answered into nothing.
+    pub(super) fn remove(&mut self, place: usize) {
+        if let Some(client) = self.clients.remove(place) {
+            client.close(self.poll.registry());
+            self.shared.clients.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn accepts_more(&self) -> bool {
+        self.acceptable && self.listener.is_some()
+    }
+
+    pub(super) fn accept(&mut self) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            if !self.acceptable {
+                return;
+            }
+            let Some(listener) = &self.listener else {
+                return;
+            };
+            match listener.accept() {
+                Ok((stream, _)) => self.admit_client(stream),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.acceptable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // Out of files, mostly. The next tick tries again.
+                    tracing::warn!(%error, worker = self.number, "a connection could not be accepted");
+                    self.acceptable = false;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn admit_client(&mut self, stream: mio::net::TcpStream) {
+        let login = self.shared.secrets.password.is_some();
+        let place = self.clients.next_place();
+        let token = client_token(place);
+        let client = Client::new(
+            stream,
+            self.next_serial,
+            login,
+            self.now,
+            (self.poll.registry(), token),
+        );
+        let mut client = match client {
+            Ok(client) => client,
+            Err(error) => {
+                tracing::debug!(%error, "a client left before it was served");
+                return;
+            }
+        };
+        self.next_serial = self.next_serial.wrapping_add(1);
+        let others = self.shared.clients.fetch_add(1, Ordering::Relaxed);
+        if others >= self.shared.limits.clients_max {
+            self.counters.clients_refused += 1;
+            client
+                .replies
+                .answer_now(|out| write_error(out, "ERR max number of clients reached"));
+            client.phase = Phase::Leaving;
+        }
+        self.clients.insert(client);
+        self.list_client(place);
+        self.queue(place);
+    }
+
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+        if let Some(mut listener) = self.listener.take()
+            && let Err(error) = self.poll.registry().deregister(&mut listener)
+        {
+            tracing::debug!(%error, "the listener was not registered");
+        }
+        for place in self.clients.taken() {
+            let Some(client) = self.clients.get(place) else {
+                continue;
+            };
+            if matches!(client.phase, Phase::LoggingIn | Phase::Serving) {
+                client.phase = Phase::Leaving;
+            }
+            self.list_client(place);
+        }
+        self.next_tick = self.now;
+    }
+
+    /// Once a second: clients that take too long, memory that is not needed, rates.
+    pub(super) fn sweep(&mut self, turn: &Turn) {
+        const SWEEP_MS: u64 = 1_000;
+        for place in self.clients.taken() {
+            let Some(client) = self.clients.get(place) else {
+                continue;
+            };
+            match client.overdue(&self.shared.limits, self.now) {
+                None if client.has_lingered(self.now) => self.remove(place),
+                None => {
+                    if self.now.since(client.active_at) >= SWEEP_MS {
+                        client.shrink();
+                    }
+                }
+                Some(complaint) => {
+                    tracing::info!(client = %client.addr(), complaint, "dropped");
+                    self.counters.clients_dropped += 1;
+                    client
+                        .replies
+                        .answer_now(|out| write_error(out, &format!("ERR clockwise: {complaint}")));
+                    // One attempt to tell it; it is not waited for.
+                    if client.flush(turn.now).is_err()
+                        || client.unread_since.is_some()
+                        || client.linger(turn.now).is_err()
+                    {
+                        self.remove(place);
+                    }
+                }
+            }
+        }
+        let since_last = SWEEP_MS + self.now.since(self.next_sweep);
+        self.counters.end_second(if self.next_sweep == Millis(0) {
+            SWEEP_MS
+        } else {
+            since_last
+        });
+        self.next_sweep = self.now.after(SWEEP_MS);
+    }
+}

@@ -1,0 +1,115 @@
+//! Asks the nodes which commands there are.
+//!
+//! Any node will do; the first that answers is believed, and asked again from time to time, since
+//! servers are upgraded. A node of another version answers for itself when it does not know a command.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clockwise_client::credentials::client_login;
+use clockwise_client::resp::{ReplyError, Value, write_command};
+use clockwise_cluster::{Node, View};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::Secrets;
+use super::commands::CommandTable;
+use super::mailbox::{Mailbox, Message};
+
+/// Between rounds over all nodes while none answers.
+const RETRY: Duration = Duration::from_millis(100);
+/// Between questions once one has.
+const REFRESH: Duration = Duration::from_secs(60);
+/// For one node.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A reply to `COMMAND` has some 200 KiB.
+const REPLY_BYTES_MAX: usize = 16 << 20;
+
+#[derive(Debug, thiserror::Error)]
+enum DiscoverError {
+    #[error("{0}")]
+    Socket(#[from] std::io::Error),
+    #[error("{0}")]
+    Reply(#[from] ReplyError),
+    #[error("no answer in time")]
+    Late(#[from] tokio::time::error::Elapsed),
+    #[error("the node answered: {0}")]
+    Refused(String),
+    #[error("the answer is no list of commands")]
+    Unknown,
+}
+
+/// Keeps the workers' command tables up to date, for as long as the task runs.
+pub(super) async fn keep_tables(
+    view: watch::Receiver<Arc<View>>,
+    secrets: Secrets,
+    scripts: bool,
+    mailboxes: Vec<Arc<Mailbox>>,
+) {
+    loop {
+        let nodes = view.borrow().nodes().to_vec();
+        let mut pause = RETRY;
+        for node in &nodes {
+            let asked = timeout(PATIENCE, ask(node, &secrets, scripts)).await;
+            match asked.map_err(DiscoverError::from).flatten() {
+                Ok(table) => {
+                    let table = Arc::new(table);
+                    for mailbox in &mailboxes {
+                        mailbox.post(Message::Table(Arc::clone(&table)));
+                    }
+                    pause = REFRESH;
+                    break;
+                }
+                Err(error) => {
+                    tracing::debug!(node = %node.id, %error, "a node did not say which commands there are")
+                }
+            }
+        }
+        sleep(pause).await;
+    }
+}
+
+async fn ask(node: &Node, secrets: &Secrets, scripts: bool) -> Result<CommandTable, DiscoverError> {
+    let mut stream = TcpStream::connect(node.address.as_str()).await?;
+    let mut request = Vec::new();
+    match &secrets.pool_key {
+        Some(key) => {
+            let (user, password) = client_login(key, node);
+            write_command(
+                &mut request,
+                &["HELLO", "3", "AUTH", &user, password.reveal()],
+            );
+        }
+        None => write_command(&mut request, &["HELLO", "3"]),
+    }
+    write_command(&mut request, &["COMMAND"]);
+    stream.write_all(&request).await?;
+    let mut input = Vec::new();
+    let hello = reply(&mut stream, &mut input).await?;
+    let commands = reply(&mut stream, &mut input).await?;
+    let version = hello
+        .pairs()
+        .into_iter()
+        .find(|(key, _)| key.as_text() == Some("version"));
+    let version = version
+        .and_then(|(_, version)| version.as_text())
+        .unwrap_or("7.0.0");
+    CommandTable::of_server(&commands, version, scripts).ok_or(DiscoverError::Unknown)
+}
+
+async fn reply(stream: &mut TcpStream, input: &mut Vec<u8>) -> Result<Value, DiscoverError> {
+    loop {
+        if let Some((value, bytes)) = Value::parse(input)? {
+            input.drain(..bytes);
+            return match value {
+                Value::Error(words) => Err(DiscoverError::Refused(words)),
+                value => Ok(value),
+            };
+        }
+        if input.len() > REPLY_BYTES_MAX || stream.read_buf(input).await? == 0 {
+            return Err(DiscoverError::Unknown);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! One request spread over several nodes, and the one answer made of theirs.
+//!
+//! The request is kept whole; a *part* is a list of its keys that go to one node together, and its
+//! bytes are written when it leaves. So a part that has not left can be split again when the view
+//! changes. Values come back in the order of the keys, whatever node they are from.
+
+use clockwise_client::resp::{
+    ArgSpan, ReplyScanner, Request, Value, write_array, write_bulk, write_integer, write_simple,
+};
+use clockwise_placement::NodeId;
+
+use super::policy::Scatter;
+use super::scan::Page;
+
+/// How the parts make one answer.
+#[derive(Debug)]
+pub(super) enum Merge {
+    /// An array of values in the order of the keys.
+    Values,
+    /// `OK` when every part said so.
+    Acknowledged,
+    /// The sum of the numbers.
+    Sum,
+    /// What any of them said.
+    Same,
+    /// One page of the scan over all nodes.
+    Page(Page),
+}
+
+/// A number of a part among its request's.
+pub(super) type PartNumber = u32;
+
+#[derive(Debug)]
+struct Part {
+    /// Numbers of keys, in order.
+    keys: Vec<u32>,
+    /// Where it goes when it has no keys that say so.
+    node: Option<NodeId>,
+}
+
+/// An answer that a part failed with.
+#[derive(Debug)]
+struct Failure {
+    line: Vec<u8>,
+    /// The part may have been executed.
+    unknown: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Gather {
+    merge: Merge,
+    frame: Box<[u8]>,
+    name: ArgSpan,
+    /// Each key with what belongs to it (the value of `MSET`), as places in `frame`.
+    keys: Vec<(ArgSpan, Option<ArgSpan>)>,
+    parts: Vec<Part>,
+    missing: usize,
+    succeeded: usize,
+    sum: i64,
+    answers: Vec<u8>,
+    /// For each key the place of its value in `answers`.
+    values: Vec<(u32, u32)>,
+    failure: Option<Failure>,
+}
+
+impl Gather {
+    /// A request whose keys are at `positions`, to be spread by `scatter`.
+    pub(super) fn over_keys(scatter: Scatter, request: &Request<'_>, positions: &[usize]) -> Self {
+        let merge = match scatter {
+            Scatter::Mget => Merge::Values,
+            Scatter::Mset => Merge::Acknowledged,
+            Scatter::Count => Merge::Sum,
+        };
+        let mut gather = Self::new(merge, request);
+        let value = |at: &usize| (scatter == Scatter::Mset).then(|| request.span(at + 1));
+        gather.keys = positions
+            .iter()
+            .map(|at| (request.span(*at), value(at)))
+            .collect();
+        if scatter == Scatter::Mget {
+            gather.values = vec![(0, 0); positions.len()];
+        }
+        gather
+    }
+
+    /// A request that goes whole to several nodes.
+    pub(super) fn over_nodes(merge: Merge, request: &Request<'_>) -> Self {
+        Self::new(merge, request)
+    }
+
+    fn new(merge: Merge, request: &Request<'_>) -> Self {
+        Self {
+            merge,
+            frame: request.frame().into(),
+            name: request.span(0),
+            keys: Vec::new(),
+            parts: Vec::new(),
+            missing: 0,
+            succeeded: 0,
+            sum: 0,
+            answers: Vec::new(),
+            values: Vec::new(),
+            failure: None,
+        }
+    }
+
+    pub(super) fn key_count(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn key(&self, number: u32) -> &[u8] {
+        self.bytes(self.keys[number as usize].0)
+    }
+
+    fn bytes(&self, place: ArgSpan) -> &[u8] {
+        &self.frame[place.range()]
+    }
+
+    /// A part of these keys.
+    pub(super) fn add_keys(&mut self, keys: Vec<u32>) -> PartNumber {
+        self.add(Part { keys, node: None })
+    }
+
+    /// The whole request for one node.
+    pub(super) fn add_node(&mut self, node: NodeId) -> PartNumber {
+        self.add(Part {
+            keys: Vec::new(),
+            node: Some(node),
+        })
+    }
+
+    fn add(&mut self, part: Part) -> PartNumber {
+        self.missing += 1;
+        self.parts.push(part);
+        self.parts.len() as PartNumber - 1
+    }
+
+    /// The node a part is meant for, if its keys do not say so.
+    pub(super) fn node(&self, part: PartNumber) -> Option<&NodeId> {
+        self.parts[part as usize].node.as_ref()
+    }
+
+    /// Takes the keys of a part back that has not left, to be split anew.
+    pub(super) fn take_back(&mut self, part: PartNumber) -> Vec<u32> {
+        self.missing -= 1;
+        std::mem::take(&mut self.parts[part as usize].keys)
+    }
+
+    /// Writes a part as a request of its own.
+    pub(super) fn write_part(&self, part: PartNumber, out: &mut Vec<u8>) {
+        let part = &self.parts[part as usize];
+        if let Merge::Page(page) = &self.merge {
+            page.write_request(&self.frame, out);
+            return;
+        }
+        if part.node.is_some() {
+            out.extend_from_slice(&self.frame);
+            return;
+        }
+        let with_value = matches!(self.merge, Merge::Acknowledged);
+        write_array(out, 1 + part.keys.len() * if with_value { 2 } else { 1 });
+        write_bulk(out, self.bytes(self.name));
+        for key in &part.keys {
+            let (key, value) = self.keys[*key as usize];
+            write_bulk(out, self.bytes(key));
+            if let Some(value) = value {
+                write_bulk(out, self.bytes(value));
+            }
+        }
+    }
+
+    /// About how many bytes [`write_part`](Self::write_part) writes.
+    pub(super) fn part_bytes(&self, part: PartNumber) -> usize {
+        let of_key = |key: &u32| {
+            let (key, value) = self.keys[*key as usize];
+            key.len() + value.map_or(0, ArgSpan::len) + 32
+        };
+        let part = &self.parts[part as usize];
+        if part.node.is_some() {
+            self.frame.len()
+        } else {
+            part.keys.iter().map(of_key).sum::<usize>() + 32
+        }
+    }
+
+    /// A node's answer to a part. Says whether it was the last one missing.
+    pub(super) fn absorb(&mut self, part: PartNumber, reply: &[u8]) -> bool {
+        self.missing -= 1;
+        if matches!(reply.first(), Some(b'-' | b'!')) {
+            self.note(Failure {
+                line: reply.to_vec(),
+                unknown: false,
+            });
+            return self.missing == 0;
+        }
+        let understood = match self.merge {
+            Merge::Values => self.absorb_values(part, reply),
+            Merge::Acknowledged => reply == b"+OK\r\n",
+            Merge::Sum => self.absorb_number(reply),
+            Merge::Same | Merge::Page(_) => {
+                self.answers = reply.to_vec();
+                true
+            }
+        };
+        if understood {
+            self.succeeded += 1;
+        } else {
+            let line = b"-ERR clockwise: a node answered in an unexpected form\r\n".to_vec();
+            self.note(Failure {
+                line,
+                unknown: false,
+            });
+        }
+        self.missing == 0
+    }
+
+    fn absorb_number(&mut self, reply: &[u8]) -> bool {
+        let number = match Value::parse(reply) {
+            Ok(Some((Value::Integer(number), _))) => number,
+            _ => return false,
+        };
+        self.sum = self.sum.saturating_add(number);
+        true
+    }
+
+    fn absorb_values(&mut self, part: PartNumber, reply: &[u8]) -> bool {
+        let keys = &self.parts[part as usize].keys;
+        let Some(mut rest) = elements(reply, keys.len()) else {
+            return false;
+        };
+        let mut at = self.answers.len() + (reply.len() - rest.len());
+        self.answers.extend_from_slice(reply);
+        for key in keys {
+            let Ok(Some(value)) = ReplyScanner::new(usize::MAX).scan(rest) else {
+                return false;
+            };
+            self.values[*key as usize] = (at as u32, value.bytes as u32);
+            at += value.bytes;
+            rest = &rest[value.bytes..];
+        }
+        rest.is_empty()
+    }
+
+    /// A part ended without an answer, with this error line. Says whether it was the last one missing.
+    pub(super) fn fail(&mut self, line: Vec<u8>, unknown: bool) -> bool {
+        self.missing -= 1;
+        self.note(Failure { line, unknown });
+        self.missing == 0
+    }
+
+    /// Keeps the first failure, or the first after which nobody knows what was done.
+    fn note(&mut self, failure: Failure) {
+        if self
+            .failure
+            .as_ref()
+            .is_none_or(|known| failure.unknown && !known.unknown)
+        {
+            self.failure = Some(failure);
+        }
+    }
+
+    /// The page of a scan that was asked for, and its node's reply.
+    pub(super) fn page(&self) -> Option<(&Page, &[u8])> {
+        match &self.merge {
+            Merge::Page(page) if self.failure.is_none() => Some((page, &self.answers)),
+            _ => None,
+        }
+    }
+
+    /// Writes the answer made of all parts.
+    pub(super) fn write_answer(&self, out: &mut Vec<u8>) {
+        if let Some(failure) = &self.failure {
+            return self.write_failure(failure, out);
+        }
+        match &self.merge {
+            Merge::Values => {
+                write_array(out, self.values.len());
+                for (start, len) in &self.values {
+                    out.extend_from_slice(
+                        &self.answers[*start as usize..*start as usize + *len as usize],
+                    );
+                }
+            }
+            Merge::Acknowledged => write_simple(out, "OK"),
+            Merge::Sum => write_integer(out, self.sum),
+            Merge::Same | Merge::Page(_) => out.extend_from_slice(&self.answers),
+        }
+    }
+
+    fn write_failure(&self, failure: &Failure, out: &mut Vec<u8>) {
+        let changes =
+            matches!(self.merge, Merge::Acknowledged | Merge::Sum) && !self.keys.is_empty();
+        if !changes || self.succeeded == 0 {
+            out.extend_from_slice(&failure.line);
+            return;
+        }
+        let (done, all) = (
+            self.succeeded,
+            self.parts
+                .iter()
+                .filter(|part| !part.keys.is_empty())
+                .count(),
+        );
+        out.extend_from_slice(
+            format!("-ERR clockwise: done on {done} of {all} nodes only: ").as_bytes(),
+        );
+        out.extend_from_slice(failure.line.strip_prefix(b"-").unwrap_or(&failure.line));
+    }
+}
+
+/// What is behind the header of an array of `count` elements.
+fn elements(reply: &[u8], count: usize) -> Option<&[u8]> {
+    let mut header = Vec::with_capacity(16);
+    write_array(&mut header, count);
+    reply.strip_prefix(header.as_slice())
+}

@@ -1,0 +1,296 @@
+//! Where in a request its keys stand.
+//!
+//! Most commands have their keys at fixed places, given by three numbers. Where options move them
+//! (`XREAD … STREAMS …`, `ZUNIONSTORE dest 2 …`) servers from version 7 on describe how to find
+//! them: where to begin, and what to take from there. We read those descriptions rather than keep a
+//! list of our own. A description that admits to be incomplete makes the command unusable here: a
+//! key we overlook could be written on a node that does not own it.
+
+use clockwise_client::resp::{Request, Value};
+
+/// How the keys of a command are found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum KeySpec {
+    /// There are none.
+    None,
+    /// One, at this argument.
+    One(usize),
+    /// Every `step`-th argument from `first` to `last`, which counts from the end if negative.
+    Range {
+        first: usize,
+        last: i64,
+        step: usize,
+    },
+    /// Those that each of these searches finds.
+    Search(Box<[Search]>),
+    /// As `SORT` has them: one at the start, one behind `STORE`.
+    Sort,
+}
+
+/// One of a server's key specifications.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Search {
+    begin: Begin,
+    take: Take,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Begin {
+    /// At this argument.
+    At(usize),
+    /// Behind the first such word at or after argument `from`, which counts from the end if negative.
+    Behind { word: Box<str>, from: i64 },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Take {
+    /// Up to the argument `last` after the first, or before the end if negative; then of what is
+    /// there only one part in `limit`.
+    Range { last: i64, step: usize, limit: i64 },
+    /// As many as the argument `count_at` after the begin says, from `first` after it.
+    Counted {
+        count_at: usize,
+        first: usize,
+        step: usize,
+    },
+}
+
+/// The server does not fully say where the keys are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Undescribed;
+
+/// Why keys cannot be found in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoKeys {
+    /// The arguments do not have the form the command needs.
+    Malformed,
+    /// `SORT` with patterns that name keys only the server would find.
+    Patterns,
+}
+
+impl KeySpec {
+    /// Reads it from a command's entry in the reply to `COMMAND`.
+    pub(super) fn read(name: &str, movable: bool, fields: &[Value]) -> Result<Self, Undescribed> {
+        if matches!(name, "sort" | "sort_ro") {
+            return Ok(Self::Sort);
+        }
+        if movable {
+            let searches = fields
+                .get(8)
+                .and_then(Value::as_array)
+                .filter(|specs| !specs.is_empty());
+            let searches = searches.ok_or(Undescribed)?.iter().map(search);
+            return Ok(Self::Search(searches.collect::<Result<_, _>>()?));
+        }
+        let number = |at: usize| {
+            fields
+                .get(at)
+                .and_then(Value::as_integer)
+                .ok_or(Undescribed)
+        };
+        let (first, last, step) = (number(3)?, number(4)?, number(5)?);
+        if first == 0 {
+            return Ok(Self::None);
+        }
+        let first = usize::try_from(first).map_err(|_| Undescribed)?;
+        let step = usize::try_from(step)
+            .ok()
+            .filter(|step| *step > 0)
+            .ok_or(Undescribed)?;
+        if usize::try_from(last) == Ok(first) {
+            return Ok(Self::One(first));
+        }
+        Ok(Self::Range { first, last, step })
+    }
+
+    /// The arguments of `request` that are keys, in order.
+    pub(super) fn positions(&self, request: &Request<'_>) -> Result<Vec<usize>, NoKeys> {
+        let mut positions = Vec::new();
+        match self {
+            Self::None => {}
+            Self::One(at) => positions.push(*at),
+            Self::Range { first, last, step } => {
+                let last = from_end(*last, request.count()).ok_or(NoKeys::Malformed)?;
+                positions.extend((*first..=last).step_by(*step));
+            }
+            Self::Search(searches) => {
+                for search in searches {
+                    search.find(request, &mut positions)?;
+                }
+            }
+            Self::Sort => sort_keys(request, &mut positions)?,
+        }
+        let found = !positions.is_empty() || *self == Self::None;
+        let inside = positions.iter().all(|at| *at < request.count());
+        if found && inside {
+            Ok(positions)
+        } else {
+            Err(NoKeys::Malformed)
+        }
+    }
+}
+
+/// A place that counts from the end if negative: -1 is the last argument.
+fn from_end(at: i64, count: usize) -> Option<usize> {
+    let from = if at < 0 {
+        i64::try_from(count).ok()?
+    } else {
+        0
+    };
+    usize::try_from(from + at).ok()
+}
+
+fn search(spec: &Value) -> Result<Search, Undescribed> {
+    let flags = field(spec, "flags")
+        .and_then(Value::as_array)
+        .unwrap_or_default();
+    if flags
+        .iter()
+        .filter_map(Value::as_text)
+        .any(|flag| flag.eq_ignore_ascii_case("incomplete"))
+    {
+        return Err(Undescribed);
+    }
+    let part = |name| {
+        let part = field(spec, name)?;
+        Some((field(part, "type")?.as_text()?, field(part, "spec")?))
+    };
+    let (Some((begin, begin_spec)), Some((find, find_spec))) =
+        (part("begin_search"), part("find_keys"))
+    else {
+        return Err(Undescribed);
+    };
+    let integer = |spec, name| {
+        field(spec, name)
+            .and_then(Value::as_integer)
+            .ok_or(Undescribed)
+    };
+    let index = |spec, name| {
+        integer(spec, name).and_then(|number| usize::try_from(number).map_err(|_| Undescribed))
+    };
+    let step = |spec| {
+        index(spec, "keystep").and_then(|step| if step > 0 { Ok(step) } else { Err(Undescribed) })
+    };
+    let begin = match begin {
+        "index" => Begin::At(index(begin_spec, "index")?),
+        "keyword" => Begin::Behind {
+            word: field(begin_spec, "keyword")
+                .and_then(Value::as_text)
+                .ok_or(Undescribed)?
+                .into(),
+            from: integer(begin_spec, "startfrom")?,
+        },
+        _ => return Err(Undescribed),
+    };
+    let take = match find {
+        "range" => Take::Range {
+            last: integer(find_spec, "lastkey")?,
+            step: step(find_spec)?,
+            limit: integer(find_spec, "limit")?,
+        },
+        "keynum" => Take::Counted {
+            count_at: index(find_spec, "keynumidx")?,
+            first: index(find_spec, "firstkey")?,
+            step: step(find_spec)?,
+        },
+        _ => return Err(Undescribed),
+    };
+    Ok(Search { begin, take })
+}
+
+fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
+    map.pairs()
+        .into_iter()
+        .find(|(key, _)| key.as_text() == Some(name))
+        .map(|(_, value)| value)
+}
+
+impl Search {
+    fn find(&self, request: &Request<'_>, positions: &mut Vec<usize>) -> Result<(), NoKeys> {
+        let begin = match &self.begin {
+            Begin::At(at) => *at,
+            Begin::Behind { word, from } => match keyword(request, word, *from) {
+                Some(at) => at + 1,
+                // An option that was not given.
+                None => return Ok(()),
+            },
+        };
+        let count = request.count();
+        match self.take {
+            Take::Range { last, step, limit } => {
+                let last = range_end(begin, last, limit, count).ok_or(NoKeys::Malformed)?;
+                positions.extend((begin..=last).step_by(step));
+            }
+            Take::Counted {
+                count_at,
+                first,
+                step,
+            } => {
+                let keys = request.get(begin + count_at).ok_or(NoKeys::Malformed)?;
+                let keys: usize = std::str::from_utf8(keys)
+                    .ok()
+                    .and_then(|text| text.parse().ok())
+                    .ok_or(NoKeys::Malformed)?;
+                if keys > count {
+                    return Err(NoKeys::Malformed);
+                }
+                positions.extend((0..keys).map(|key| begin + first + key * step));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn range_end(begin: usize, last: i64, limit: i64, count: usize) -> Option<usize> {
+    let (begin, count) = (i64::try_from(begin).ok()?, i64::try_from(count).ok()?);
+    let end = match (last >= 0, limit > 0) {
+        (true, _) => begin + last,
+        (false, false) => count + last,
+        (false, true) => begin + (count - begin) / limit + last,
+    };
+    usize::try_from(end).ok()
+}
+
+/// The place of an option's word, searched as servers search it.
+fn keyword(request: &Request<'_>, word: &str, from: i64) -> Option<usize> {
+    let is_word = |at: &usize| request.arg(*at).eq_ignore_ascii_case(word.as_bytes());
+    let count = request.count();
+    let start = from_end(from, count)?;
+    if from > 0 {
+        (start..count).find(is_word)
+    } else {
+        (1..=start.min(count - 1)).rev().find(is_word)
+    }
+}
+
+/// `SORT key [BY pattern] [LIMIT a b] [GET pattern …] [ASC|DESC] [ALPHA] [STORE key]`.
+fn sort_keys(request: &Request<'_>, positions: &mut Vec<usize>) -> Result<(), NoKeys> {
+    positions.push(1);
+    let mut at = 2;
+    while let Some(option) = request.get(at) {
+        let behind = |pattern: &[u8]| {
+            request
+                .get(at + 1)
+                .is_some_and(|argument| argument == pattern)
+        };
+        at += match option.to_ascii_lowercase().as_slice() {
+            b"limit" => 3,
+            // A pattern without a star names nothing: the order is left as it is.
+            b"by"
+                if request
+                    .get(at + 1)
+                    .is_some_and(|pattern| !pattern.contains(&b'*')) =>
+            {
+                2
+            }
+            b"get" if behind(b"#") => 2,
+            b"by" | b"get" => return Err(NoKeys::Patterns),
+            b"store" => {
+                positions.push(at + 1);
+                2
+            }
+            _ => 1,
+        };
+    }
+    Ok(())
+}

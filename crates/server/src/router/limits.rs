@@ -1,0 +1,94 @@
+//! What one client, one node connection and one worker may cost. Every bound has its reason here.
+
+use clockwise_client::resp::RequestLimits;
+use clockwise_client::routing::TrafficLimits;
+
+/// The router's limits. The defaults suit a pool of caches or stores with small values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Clients at a time. More are told so and let go. Lowered at start when the process may not
+    /// open that many files, keeping [`FILES_RESERVED`] for everything else.
+    pub clients_max: usize,
+    /// What one request may cost, and what it takes to pass over one that costs more.
+    pub request: RequestLimits,
+    /// Bytes of one key. A longer one is refused; the connection stays.
+    pub key_bytes_max: usize,
+    /// Requests of one client without an answer yet.
+    pub in_flight_max: usize,
+    /// Bytes of one client's requests that nodes have not answered, before nothing more is read
+    /// from it. One request may exceed it.
+    pub in_flight_bytes_max: usize,
+    /// Bytes of answers kept for a client before nothing more is read from it; what its requests
+    /// in flight are likely to bring counts.
+    pub output_bytes_soft: usize,
+    /// Bytes of answers kept for a client before it is dropped. One answer may exceed it.
+    pub output_bytes_max: usize,
+    /// Bytes of requests a node connection may have unanswered before more are refused.
+    pub node_pending_bytes_max: usize,
+    /// Bytes of one reply of a node.
+    pub reply_bytes_max: usize,
+    /// How long a node may take to answer one request, in order.
+    pub reply_ms_max: u64,
+    /// How long a client may take to send one request whole.
+    pub request_ms_max: u64,
+    /// How long a client with a password to give may take to give it.
+    pub login_ms_max: u64,
+    /// How long a client may leave answers unread without taking a byte.
+    pub unread_ms_max: u64,
+    /// How long a client may be silent; zero means for ever, as with the servers behind.
+    pub idle_ms_max: u64,
+    /// Queues and waits while connections are made and keys are handed over.
+    pub traffic: TrafficLimits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            clients_max: 10_000,
+            request: RequestLimits::default(),
+            key_bytes_max: 64 << 10,
+            in_flight_max: 1_024,
+            in_flight_bytes_max: 64 << 20,
+            output_bytes_soft: 4 << 20,
+            output_bytes_max: 64 << 20,
+            node_pending_bytes_max: 256 << 20,
+            // A server's own limit for one string, and some for what surrounds it.
+            reply_bytes_max: (512 << 20) + (1 << 20),
+            reply_ms_max: 5_000,
+            request_ms_max: 30_000,
+            login_ms_max: 5_000,
+            unread_ms_max: 5_000,
+            idle_ms_max: 0,
+            traffic: TrafficLimits::default(),
+        }
+    }
+}
+
+/// Files the process keeps for nodes, stores and the admin interface when clients take all others.
+pub const FILES_RESERVED: usize = 128;
+
+/// Bytes read from a client at once. Larger requests grow a buffer of their own.
+pub(super) const CLIENT_READ_BYTES: usize = 64 << 10;
+
+/// Bytes read from a node at once.
+pub(super) const NODE_READ_BYTES: usize = 256 << 10;
+
+/// Capacity a buffer keeps when it is empty; what a large value needed is given back.
+pub(super) const BUFFER_KEPT_BYTES: usize = 16 << 10;
+
+/// What a client's next answer is taken to be before it had any.
+pub(super) const FIRST_REPLY_BYTES: usize = 64 << 10;
+
+/// Bytes read and dropped from a client that is being let go with an error, so that the error arrives.
+pub(super) const LINGER_BYTES_MAX: usize = 1 << 20;
+
+/// How long that may take.
+pub(super) const LINGER_MS_MAX: u64 = 1_000;
+
+/// Connections accepted in one turn, so that a flood of them does not starve those that are there.
+pub(super) const ACCEPTS_PER_TURN: usize = 64;
+
+/// How long after a refused `MULTI` the commands behind it are refused with it, unless `EXEC` or
+/// `DISCARD` comes first. A client that pipelines them sends all at once; one that saw the error
+/// and went on must not be refused for ever.
+pub(super) const REFUSED_MULTI_MS: u64 = 1_000;

@@ -1,0 +1,246 @@
+//! The router: Redis clients connect to it as to one server, and it sends each request to the node
+//! that owns its key.
+//!
+//! Several single-threaded workers accept connections on one port and share nothing but the
+//! current view. A request is scanned, not parsed into a tree; its bytes go from the client's buffer
+//! to the node's, and the reply's bytes back, in the order the client asked. Decisions about
+//! generations, holds and retries are made by [`clockwise_client::routing`]; here are the sockets.
+//!
+//! **Two versions of the protocol.** A command may reply differently in RESP2 and RESP3, and not
+//! always in a way that can be translated back (`ZRANGE … WITHSCORES` nests, nulls of two kinds
+//! become one). So a worker has a connection to a node for each version that its clients speak,
+//! opened when the first of them needs it, and passes replies on as they are. `HELLO` waits until what
+//! the client asked before is answered, since its requests then travel on another connection.
+//!
+//! **Order.** Requests of one client for one key are executed in the order sent, also over a
+//! handover. Requests for different keys may overtake each other, as with any sharded server;
+//! answers come in order always.
+//!
+//! ```text
+//! client ─ serve ─ local | dispatch ─┬─ node_link ── node
+//!            │                       ├─ queue (connecting, next generation, handover)
+//!     reply_queue ←── deliver ←──────┴─ gather (keys on several nodes)
+//! ```
+
+mod client;
+mod clients;
+mod commands;
+mod connections;
+mod discover;
+mod dispatch;
+mod gather;
+mod key_spec;
+mod limits;
+mod listen;
+mod local;
+mod mailbox;
+mod node_link;
+mod nodes;
+mod policy;
+mod refusal;
+mod reply_queue;
+mod resolver;
+mod scan;
+mod send_buffer;
+mod serve;
+mod spread;
+mod stats;
+mod worker;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use clockwise_client::credentials::{Password, PoolKey};
+use clockwise_cluster::View;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+pub use limits::{FILES_RESERVED, Limits};
+pub use stats::{NodeStats, RouterStats};
+
+use mailbox::{Mailbox, Message};
+use worker::{Shared, Worker};
+
+/// What the router knows and does not show.
+#[derive(Clone, Debug, Default)]
+pub struct Secrets {
+    /// From which the passwords of the nodes' client users follow; without it nodes are expected
+    /// to let everybody in.
+    pub pool_key: Option<PoolKey>,
+    /// What clients must give with `AUTH`.
+    pub password: Option<Password>,
+}
+
+/// How a router is started.
+#[derive(Debug)]
+pub struct RouterConfig {
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Threads, at least one.
+    pub workers: usize,
+    /// Bounds of memory and time.
+    pub limits: Limits,
+    /// Whether scripts that declare their keys are passed on, as the pool's options say.
+    pub scripts: bool,
+    /// Passwords, both ways.
+    pub secrets: Secrets,
+    /// What it routes by: always the latest view.
+    pub view: watch::Receiver<Arc<View>>,
+}
+
+/// A running router. Dropped, it stops at once.
+#[derive(Debug)]
+pub struct RouterHandle {
+    addr: SocketAddr,
+    mailboxes: Vec<Arc<Mailbox>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Sent by each worker at its end.
+    ended: Vec<oneshot::Receiver<()>>,
+    /// What feeds the workers: views and command tables.
+    _feeders: JoinSet<()>,
+}
+
+/// Starts routers.
+#[derive(Debug)]
+pub struct Router;
+
+impl Router {
+    /// Binds, starts the workers and returns; clients can connect. Until the first node has
+    /// answered, their requests wait for up to a second.
+    ///
+    /// Must be called within a tokio runtime, which only passes on views and asks nodes for their
+    /// commands; requests are served on threads of their own.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or the system gives no thread or file.
+    pub fn start(config: RouterConfig) -> io::Result<RouterHandle> {
+        let RouterConfig {
+            listen,
+            workers,
+            mut limits,
+            scripts,
+            secrets,
+            view,
+        } = config;
+        let workers = workers.max(1);
+        limits.clients_max = listen::clients_possible(limits.clients_max);
+        let (addr, listeners) = listen::bind(listen, workers)?;
+        let resolver = resolver::Resolver::start()?;
+        let shared = Shared {
+            limits,
+            secrets: secrets.clone(),
+            resolver,
+            clients: AtomicUsize::new(0),
+            workers,
+        };
+        let shared = Arc::new(shared);
+        let (mut mailboxes, mut threads, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, listener) in listeners.into_iter().enumerate() {
+            let poll = mio::Poll::new()?;
+            let waker = mio::Waker::new(poll.registry(), Worker::WAKER)?;
+            let mailbox = Arc::new(Mailbox::new(waker));
+            let view = Arc::clone(&view.borrow());
+            let worker = Worker::new(
+                number,
+                Arc::clone(&shared),
+                Arc::clone(&mailbox),
+                poll,
+                listener,
+                view,
+            )?;
+            let (end, at_end) = oneshot::channel();
+            let name = format!("clockwise-route{number}");
+            threads.push(thread::Builder::new().name(name).spawn(move || {
+                worker.run();
+                drop(end);
+            })?);
+            mailboxes.push(mailbox);
+            ended.push(at_end);
+        }
+        let mut feeders = JoinSet::new();
+        feeders.spawn(pass_on_views(view.clone(), mailboxes.clone()));
+        feeders.spawn(discover::keep_tables(
+            view,
+            secrets,
+            scripts,
+            mailboxes.clone(),
+        ));
+        Ok(RouterHandle {
+            addr,
+            mailboxes,
+            threads,
+            ended,
+            _feeders: feeders,
+        })
+    }
+}
+
+/// Hands every new view to all workers.
+async fn pass_on_views(mut view: watch::Receiver<Arc<View>>, mailboxes: Vec<Arc<Mailbox>>) {
+    // The workers started with an earlier look at it.
+    view.mark_changed();
+    while view.changed().await.is_ok() {
+        let latest = Arc::clone(&view.borrow_and_update());
+        for mailbox in &mailboxes {
+            mailbox.post(Message::View(Arc::clone(&latest)));
+        }
+    }
+}
+
+impl RouterHandle {
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// What it did so far and does now. Costs a short lock of each worker's counters.
+    pub fn stats(&self) -> RouterStats {
+        let shares = self.mailboxes.iter().map(|mailbox| mailbox.stats());
+        shares
+            .reduce(|sum, share| sum.merged(&share))
+            .unwrap_or_default()
+    }
+
+    /// Begins [`RouterStats::hold_ms_max`] anew.
+    pub fn reset_hold(&self) {
+        self.post_all(|| Message::ResetHold);
+    }
+
+    /// Accepts no more clients, answers what is under way, closes every connection, and ends.
+    /// What is not done after `deadline` is cut off.
+    pub async fn drain(mut self, deadline: Duration) {
+        self.post_all(|| Message::Drain);
+        let ended = std::mem::take(&mut self.ended);
+        let all = async {
+            for worker in ended {
+                // An error means that the worker has ended, which is what is waited for.
+                worker.await.unwrap_or_default();
+            }
+        };
+        if timeout(deadline, all).await.is_err() {
+            tracing::warn!("clients were cut off: they did not finish in time");
+        }
+    }
+
+    fn post_all(&self, message: impl Fn() -> Message) {
+        for mailbox in &self.mailboxes {
+            mailbox.post(message());
+        }
+    }
+}
+
+impl Drop for RouterHandle {
+    fn drop(&mut self) {
+        self.post_all(|| Message::Stop);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a router worker panicked");
+            }
+        }
+    }
+}

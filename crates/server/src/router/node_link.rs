@@ -1,0 +1,331 @@
+//! One pipelined connection to one node: what was sent, in order, and whose answer comes next.
+//!
+//! All clients of a worker share it. Answers are matched by order alone, so the slightest doubt
+//! about a reply ends the connection: better a request of unknown outcome than somebody else's answer.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+
+use clockwise_client::credentials::Password;
+use clockwise_client::resp::{Protocol, Reply, ReplyError, ReplyScanner, Value, write_command};
+use clockwise_client::routing::{Effect, Millis, NodeSlot};
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use rustix::buffer::spare_capacity;
+
+use super::gather::PartNumber;
+use super::limits::{BUFFER_KEPT_BYTES, NODE_READ_BYTES};
+use super::reply_queue::Sequence;
+use super::send_buffer::SendBuffer;
+
+/// Which client's which request: enough to find its place in line, or to see that the client is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// The client's place in the worker.
+    pub(super) client: usize,
+    /// The client's number; places are used again, numbers are not.
+    pub(super) serial: u32,
+    pub(super) sequence: Sequence,
+    /// The part of the request, if it is spread over nodes.
+    pub(super) part: Option<PartNumber>,
+}
+
+/// A request whose answer is awaited.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InFlight {
+    pub(super) origin: Origin,
+    pub(super) effect: Effect,
+    pub(super) retries: u8,
+    sent_at: Millis,
+    /// The offset behind its bytes.
+    end: u64,
+}
+
+/// A request that was on a connection when it ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lost {
+    pub(super) request: InFlight,
+    /// Its last byte was handed to the system.
+    pub(super) sent: bool,
+    /// It was sent under an earlier epoch.
+    pub(super) outdated: bool,
+}
+
+/// Bytes have arrived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Received {
+    /// As many as there was room for: there may be more.
+    pub(super) more: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Connecting,
+    /// The answer to `HELLO` is awaited.
+    LoggingIn,
+    Open,
+}
+
+/// How logging in went.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Login {
+    Done,
+    /// The node does not know our user or its password.
+    Denied,
+    /// It is no server of ours; its words.
+    Refused(String),
+}
+
+/// Who we are to the node.
+#[derive(Clone, Debug)]
+pub(super) struct Credential {
+    pub(super) user: String,
+    pub(super) password: Password,
+}
+
+#[derive(Debug)]
+pub(super) struct NodeLink {
+    pub(super) slot: NodeSlot,
+    pub(super) protocol: Protocol,
+    /// Tells it from the next connection in its place.
+    pub(super) id: u64,
+    stream: TcpStream,
+    state: State,
+    out: SendBuffer,
+    in_flight: VecDeque<InFlight>,
+    /// Requests in flight, from the front, that were sent under an earlier epoch.
+    outdated: usize,
+    scanner: ReplyScanner,
+    /// The beginning of a reply that is not whole yet.
+    input: Vec<u8>,
+    writable: bool,
+    /// It is in its worker's list of connections with something to send.
+    pub(super) listed: bool,
+}
+
+impl NodeLink {
+    /// Starts to connect.
+    pub(super) fn connect(
+        address: SocketAddr,
+        (slot, protocol, id): (NodeSlot, Protocol, u64),
+        credential: Option<&Credential>,
+        reply_bytes_max: usize,
+        (registry, token): (&Registry, Token),
+    ) -> io::Result<Self> {
+        let mut stream = TcpStream::connect(address)?;
+        registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        let mut out = SendBuffer::default();
+        let version = match protocol {
+            Protocol::Resp2 => "2",
+            Protocol::Resp3 => "3",
+        };
+        match credential {
+            Some(Credential { user, password }) => {
+                write_command(
+                    out.tail(),
+                    &["HELLO", version, "AUTH", user, password.reveal()],
+                );
+            }
+            None => write_command(out.tail(), &["HELLO", version]),
+        }
+        Ok(Self {
+            slot,
+            protocol,
+            id,
+            stream,
+            state: State::Connecting,
+            out,
+            in_flight: VecDeque::new(),
+            outdated: 0,
+            scanner: ReplyScanner::new(reply_bytes_max),
+            input: Vec::new(),
+            writable: false,
+            listed: false,
+        })
+    }
+
+    pub(super) fn close(mut self, registry: &Registry) {
+        // The socket closes with its value; a registry that has lost it already does not matter.
+        if let Err(error) = registry.deregister(&mut self.stream) {
+            tracing::debug!(%error, "a node connection was not registered");
+        }
+    }
+
+    /// Appends a request, written by `write`, to what goes out next.
+    pub(super) fn push(
+        &mut self,
+        origin: Origin,
+        effect: Effect,
+        retries: u8,
+        now: Millis,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        write(self.out.tail());
+        self.in_flight.push_back(InFlight {
+            origin,
+            effect,
+            retries,
+            sent_at: now,
+            end: self.out.end(),
+        });
+    }
+
+    pub(super) fn unanswered_bytes(&self) -> usize {
+        self.out.unanswered()
+    }
+
+    /// When the request at the front was sent.
+    pub(super) fn oldest(&self) -> Option<Millis> {
+        self.in_flight.front().map(|request| request.sent_at)
+    }
+
+    /// A later epoch is in force.
+    pub(super) fn outdate(&mut self) {
+        self.outdated = self.in_flight.len();
+    }
+
+    /// The socket can be written to.
+    pub(super) fn now_writable(&mut self) -> io::Result<()> {
+        self.writable = true;
+        if self.state == State::Connecting {
+            if let Some(error) = self.stream.take_error()? {
+                return Err(error);
+            }
+            // A writable event may come before the connection is there.
+            match self.stream.peer_addr() {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            self.stream.set_nodelay(true)?;
+            self.state = State::LoggingIn;
+        }
+        self.flush()
+    }
+
+    /// Sends what the socket takes.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        while self.writable && self.state != State::Connecting && !self.out.unsent().is_empty() {
+            match rustix::io::write(&self.stream, self.out.unsent()) {
+                Ok(sent) => self.out.mark_sent(sent),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => self.writable = false,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what has arrived into `scratch`, behind the beginning of an unfinished reply if there
+    /// is one. `None` when nothing is there. After the last whole reply has been taken from
+    /// `scratch` the rest goes back by [`keep`](Self::keep).
+    pub(super) fn receive(&mut self, scratch: &mut Vec<u8>) -> io::Result<Option<Received>> {
+        scratch.clear();
+        if !self.input.is_empty() {
+            std::mem::swap(scratch, &mut self.input);
+            scratch.reserve(NODE_READ_BYTES);
+        }
+        loop {
+            match rustix::io::read(&self.stream, spare_capacity(scratch)) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {
+                    return Ok(Some(Received {
+                        more: scratch.len() == scratch.capacity(),
+                    }));
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => {
+                    self.keep(scratch, 0);
+                    return Ok(None);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Keeps the bytes from `from` on: the beginning of a reply.
+    pub(super) fn keep(&mut self, scratch: &mut Vec<u8>, from: usize) {
+        if from == scratch.len() {
+            if self.input.capacity() > BUFFER_KEPT_BYTES {
+                self.input = Vec::new();
+            }
+        } else if from == 0 {
+            std::mem::swap(scratch, &mut self.input);
+            scratch.clear();
+            scratch.reserve(NODE_READ_BYTES);
+        } else {
+            self.input.extend_from_slice(&scratch[from..]);
+        }
+    }
+
+    /// The next reply at the front of `bytes`.
+    pub(super) fn next_reply(&mut self, bytes: &[u8]) -> Result<Option<Reply>, ReplyError> {
+        self.scanner.scan(bytes)
+    }
+
+    /// Takes the request that a reply answers, the oldest, and its size. `None` if none is awaited,
+    /// or it has not left yet.
+    pub(super) fn answered(&mut self) -> Option<(InFlight, usize)> {
+        let request = *self
+            .in_flight
+            .front()
+            .filter(|request| request.end <= self.out.sent_to())?;
+        self.in_flight.pop_front();
+        let bytes = (request.end - self.out.answered_to()) as usize;
+        self.out.mark_answered(request.end);
+        self.outdated = self.outdated.saturating_sub(1);
+        Some((request, bytes))
+    }
+
+    /// Whether it is logged in.
+    pub(super) fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// What the answer to `HELLO` means. Only a map of the server's facts opens the connection.
+    pub(super) fn log_in(&mut self, reply: &[u8]) -> Login {
+        let hello_end = self.out.end();
+        match Value::parse(reply) {
+            Ok(Some((value @ (Value::Array(_) | Value::Map(_)), _)))
+                if !value.pairs().is_empty() =>
+            {
+                self.out.mark_answered(hello_end);
+                self.state = State::Open;
+                Login::Done
+            }
+            Ok(Some((Value::Error(text), _)))
+                if text.starts_with("WRONGPASS") || text.starts_with("NOAUTH") =>
+            {
+                Login::Denied
+            }
+            other => Login::Refused(match other {
+                Ok(Some((Value::Error(text), _))) => text,
+                _ => "not a reply to HELLO".to_owned(),
+            }),
+        }
+    }
+
+    /// What was in flight, in order, with whether it was sent and under the present epoch.
+    pub(super) fn lost(&self) -> impl Iterator<Item = Lost> + '_ {
+        let (sent_to, outdated) = (self.out.sent_to(), self.outdated);
+        self.in_flight
+            .iter()
+            .enumerate()
+            .map(move |(index, request)| Lost {
+                request: *request,
+                sent: request.end <= sent_to,
+                outdated: index < outdated,
+            })
+    }
+
+    /// The bytes of the request at `index` of [`lost`](Self::lost).
+    pub(super) fn frame(&self, index: usize) -> &[u8] {
+        let start = if index == 0 {
+            self.out.answered_to()
+        } else {
+            self.in_flight[index - 1].end
+        };
+        self.out.between(start, self.in_flight[index].end)
+    }
+}

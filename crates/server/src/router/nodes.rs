@@ -1,0 +1,411 @@
+//! The worker's side of the nodes: views adopted, connections made and ended, replies read.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use clockwise_client::credentials::{client_password, client_user};
+use clockwise_client::resp::{Protocol, ReplyError};
+use clockwise_client::routing::{
+    Command, ConnectFailure, Flight, NodeSlot, Target, Verdict, Waiting, judge,
+};
+use clockwise_cluster::View;
+use clockwise_placement::NodeId;
+use mio::event::Event;
+
+use super::limits::NODE_READ_BYTES;
+use super::mailbox::Message;
+use super::node_link::{Credential, Login, Lost, NodeLink};
+use super::refusal;
+use super::worker::{Parked, Turn, Worker, lane_of, link_token};
+
+/// Reads from one node before others get their turn.
+const READS_PER_TURN: usize = 8;
+
+/// Why a connection to a node ended.
+#[derive(Debug, thiserror::Error)]
+enum LinkError {
+    #[error("{0}")]
+    Socket(#[from] io::Error),
+    #[error("{0}")]
+    Reply(#[from] ReplyError),
+    #[error("a reply that nothing asked for")]
+    Unasked,
+    #[error("no answer within {0} ms")]
+    Late(u64),
+    #[error("it does not let us in: {0}")]
+    Refused(String),
+    #[error("it does not know our user")]
+    Denied,
+    #[error("its name does not resolve")]
+    Name,
+}
+
+impl Worker {
+    /// Routes by a later view from now on. Epochs below the present one are refused by the core.
+    pub(super) fn adopt(&mut self, view: Arc<View>) {
+        let target = |node: &clockwise_cluster::Node| Target {
+            id: node.id.clone(),
+            address: node.address.clone(),
+            generation: node.generation,
+            nonce: node.nonce,
+        };
+        let targets = view.nodes().iter().map(target).collect();
+        let unsent = match self.traffic.adopt(view.epoch(), targets, self.now) {
+            Ok(unsent) => unsent,
+            Err(error) => {
+                tracing::error!(%error, worker = self.number, "the view was not adopted");
+                return;
+            }
+        };
+        for link in self.links.iter_mut().flatten().flatten() {
+            link.outdate();
+        }
+        for (index, node) in view.nodes().iter().enumerate() {
+            let slot = self.traffic.slot(index).0;
+            self.counters.assign(slot, &node.id);
+            if self.links.len() <= slot {
+                self.links.resize_with(slot + 1, || [None, None]);
+            }
+        }
+        self.view = view;
+        self.owners = None;
+        let turn = self.begin_turn();
+        self.obey(&turn);
+        for waiting in unsent {
+            let (held, since) = (waiting.request.held, waiting.since);
+            self.dispatch_again(&turn, waiting);
+            if held {
+                self.note_hold(&turn, since);
+            }
+        }
+        self.obey(&turn);
+    }
+
+    /// Does with the sockets what the core asks for.
+    pub(super) fn obey(&mut self, turn: &Turn) {
+        loop {
+            let commands = self.traffic.take_commands();
+            if commands.is_empty() {
+                return;
+            }
+            for command in commands {
+                match command {
+                    Command::Connect(slot, protocol) => self.connect(turn, slot, protocol),
+                    Command::Close(slot, protocol) => self.close_link(slot, protocol),
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, turn: &Turn, slot: NodeSlot, protocol: Protocol) {
+        self.connect_attempts += 1;
+        let Some(target) = self.traffic.target(slot) else {
+            return;
+        };
+        let (host, port) = (target.address.host(), target.address.port());
+        match host.parse::<IpAddr>() {
+            Ok(ip) => self.connect_to(turn, slot, protocol, SocketAddr::new(ip, port)),
+            Err(_) => {
+                let (mailbox, attempt) = (Arc::clone(&self.mailbox), self.connect_attempts);
+                let address = target.address.clone();
+                self.attempts_by_name.insert((slot, protocol), attempt);
+                self.shared.resolver.look_up(address, move |addresses| {
+                    mailbox.post(Message::Resolved {
+                        slot,
+                        protocol,
+                        attempt,
+                        addresses,
+                    });
+                });
+            }
+        }
+    }
+
+    /// A node's name was looked up, unless the attempt has been given up meanwhile.
+    pub(super) fn resolved(
+        &mut self,
+        turn: &Turn,
+        slot: NodeSlot,
+        protocol: Protocol,
+        attempt: u64,
+        to: &[SocketAddr],
+    ) {
+        if self.attempts_by_name.get(&(slot, protocol)) != Some(&attempt) {
+            return;
+        }
+        self.attempts_by_name.remove(&(slot, protocol));
+        match to.first() {
+            Some(address) => self.connect_to(turn, slot, protocol, *address),
+            None => self.connect_failed(turn, slot, protocol, &LinkError::Name),
+        }
+        self.obey(turn);
+    }
+
+    fn connect_to(&mut self, turn: &Turn, slot: NodeSlot, protocol: Protocol, address: SocketAddr) {
+        let Some(target) = self.traffic.target(slot) else {
+            return;
+        };
+        let credential = self.shared.secrets.pool_key.as_ref().map(|key| Credential {
+            user: client_user(target.generation),
+            password: client_password(key, &target.id, &target.nonce),
+        });
+        let registry = (self.poll.registry(), link_token(slot, protocol));
+        let reply_bytes_max = self.shared.limits.reply_bytes_max;
+        let id = self.connect_attempts;
+        match NodeLink::connect(
+            address,
+            (slot, protocol, id),
+            credential.as_ref(),
+            reply_bytes_max,
+            registry,
+        ) {
+            Ok(link) => self.links[slot.0][protocol as usize] = Some(Box::new(link)),
+            Err(error) => self.connect_failed(turn, slot, protocol, &error.into()),
+        }
+    }
+
+    fn close_link(&mut self, slot: NodeSlot, protocol: Protocol) {
+        self.attempts_by_name.remove(&(slot, protocol));
+        if let Some(link) = self.links[slot.0][protocol as usize].take() {
+            self.forget_link(*link);
+        }
+    }
+
+    fn forget_link(&mut self, link: NodeLink) {
+        if link.is_open()
+            && let Some(stats) = self.counters.node(link.slot.0)
+        {
+            stats.connections -= 1;
+        }
+        link.close(self.poll.registry());
+    }
+
+    fn connect_failed(
+        &mut self,
+        turn: &Turn,
+        slot: NodeSlot,
+        protocol: Protocol,
+        error: &LinkError,
+    ) {
+        let failure = match error {
+            LinkError::Denied => ConnectFailure::Denied,
+            _ => ConnectFailure::Unreachable,
+        };
+        if let Some(target) = self.traffic.target(slot) {
+            tracing::debug!(node = %target.id, generation = %target.generation, %error, "no connection to a node");
+        }
+        let refused = self
+            .traffic
+            .connect_failed(slot, protocol, failure, turn.now);
+        self.refuse_all(turn, refused);
+    }
+
+    pub(super) fn link_event(&mut self, turn: &Turn, event: &Event) {
+        let (slot, protocol) = lane_of(event.token());
+        let Some(Some(link)) = self
+            .links
+            .get_mut(slot.0)
+            .map(|links| &mut links[protocol as usize])
+        else {
+            return;
+        };
+        if (event.is_writable() || event.is_error())
+            && let Err(error) = link.now_writable()
+        {
+            return self.end_link(turn, slot, protocol, &error.into());
+        }
+        if event.is_readable() || event.is_read_closed() {
+            self.link_readable(turn, slot, protocol);
+        }
+    }
+
+    /// Reads what a node has sent and hands the answers out.
+    pub(super) fn link_readable(&mut self, turn: &Turn, slot: NodeSlot, protocol: Protocol) {
+        let Some(mut link) = self
+            .links
+            .get_mut(slot.0)
+            .and_then(|links| links[protocol as usize].take())
+        else {
+            return;
+        };
+        let mut scratch = std::mem::take(&mut self.node_scratch);
+        let (id, was_open) = (link.id, link.is_open());
+        let outcome = self.read_replies(turn, &mut link, &mut scratch);
+        if scratch.capacity() > 4 * NODE_READ_BYTES || scratch.capacity() < NODE_READ_BYTES {
+            scratch = Vec::with_capacity(NODE_READ_BYTES);
+        }
+        self.node_scratch = scratch;
+        let opened = !was_open && link.is_open();
+        self.links[slot.0][protocol as usize] = Some(link);
+        if opened {
+            self.link_opened(turn, slot, protocol);
+        }
+        // An answer may have been the last of an earlier generation: its connection goes first.
+        self.obey(turn);
+        let same = self.links[slot.0][protocol as usize]
+            .as_ref()
+            .is_some_and(|link| link.id == id);
+        match outcome {
+            Err(error) if same => self.end_link(turn, slot, protocol, &error),
+            Ok(true) if same => self.ready_links.push((slot, protocol)),
+            _ => {}
+        }
+        self.obey(turn);
+    }
+
+    fn link_opened(&mut self, turn: &Turn, slot: NodeSlot, protocol: Protocol) {
+        if let Some(stats) = self.counters.node(slot.0) {
+            stats.connections += 1;
+        }
+        let waiting = self.traffic.connected(slot, protocol);
+        self.send_waiting(turn, (slot, protocol), waiting);
+    }
+
+    /// Says whether there may be more to read.
+    fn read_replies(
+        &mut self,
+        turn: &Turn,
+        link: &mut NodeLink,
+        scratch: &mut Vec<u8>,
+    ) -> Result<bool, LinkError> {
+        for _ in 0..READS_PER_TURN {
+            let Some(received) = link.receive(scratch)? else {
+                return Ok(false);
+            };
+            let mut at = 0;
+            while let Some(reply) = link.next_reply(&scratch[at..])? {
+                let bytes = &scratch[at..at + reply.bytes];
+                at += reply.bytes;
+                if reply.is_push() {
+                    // Nobody subscribes or tracks over these connections; a server may still tell us something.
+                } else if link.is_open() {
+                    let (request, sent) = link.answered().ok_or(LinkError::Unasked)?;
+                    self.traffic.answered(link.slot, link.protocol, turn.now);
+                    self.deliver(turn, request.origin, sent, bytes);
+                } else {
+                    match link.log_in(bytes) {
+                        Login::Done => {}
+                        Login::Denied => return Err(LinkError::Denied),
+                        Login::Refused(words) => return Err(LinkError::Refused(words)),
+                    }
+                }
+            }
+            link.keep(scratch, at);
+            if !received.more {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn flush_link(&mut self, turn: &Turn, slot: NodeSlot, protocol: Protocol) {
+        let Some(link) = self.links[slot.0][protocol as usize].as_mut() else {
+            return;
+        };
+        link.listed = false;
+        if let Err(error) = link.flush() {
+            self.end_link(turn, slot, protocol, &error.into());
+        }
+    }
+
+    /// Ends connections whose oldest request has waited too long for its answer.
+    pub(super) fn end_late_links(&mut self, turn: &Turn) {
+        let ms_max = self.shared.limits.reply_ms_max;
+        let late = |link: &NodeLink| {
+            link.oldest()
+                .is_some_and(|sent_at| turn.now.since(sent_at) >= ms_max)
+        };
+        let late: Vec<_> = self
+            .links
+            .iter()
+            .flatten()
+            .flatten()
+            .filter(|link| late(link))
+            .map(|link| (link.slot, link.protocol))
+            .collect();
+        for (slot, protocol) in late {
+            self.end_link(turn, slot, protocol, &LinkError::Late(ms_max));
+        }
+    }
+
+    /// A connection or the attempt at one is over: its requests are sent again or answered with
+    /// what is known of them.
+    fn end_link(&mut self, turn: &Turn, slot: NodeSlot, protocol: Protocol, error: &LinkError) {
+        let Some(link) = self.links[slot.0][protocol as usize].take() else {
+            return;
+        };
+        if !link.is_open() {
+            self.forget_link(*link);
+            return self.connect_failed(turn, slot, protocol, error);
+        }
+        let node = self.traffic.target(slot).map(|target| target.id.clone());
+        let name = node.as_ref().map_or("?", NodeId::as_str);
+        let lost: Vec<Lost> = link.lost().collect();
+        tracing::warn!(node = name, %error, in_flight = lost.len(), epoch = %turn.view.epoch(), "a node connection ended");
+        let refused = self.traffic.broken(slot, protocol, turn.now);
+        self.refuse_all(turn, refused);
+        let takes_retries = self.traffic.takes_retries(slot);
+        let verdicts = judge(&lost.iter().map(flight).collect::<Vec<_>>(), |index| {
+            takes_retries && !lost[index].outdated
+        });
+        let mut retried = Vec::new();
+        for (index, (lost, verdict)) in lost.iter().zip(verdicts).enumerate() {
+            let frame = link.frame(index);
+            let origin = lost.request.origin;
+            if let Some(client) = self.clients.of(origin) {
+                client.in_flight_bytes -= frame.len();
+            }
+            if verdict != Verdict::Retry
+                && let Some(stats) = self.counters.node(slot.0)
+            {
+                stats.errors += 1;
+            }
+            match verdict {
+                Verdict::Retry => {
+                    let frame = origin.part.is_none().then(|| frame.into());
+                    let (effect, retries) = (lost.request.effect, lost.request.retries + 1);
+                    let request = Parked {
+                        origin,
+                        effect,
+                        retries,
+                        frame,
+                        held: false,
+                    };
+                    retried.push(Waiting {
+                        request,
+                        bytes: link.frame(index).len(),
+                        since: turn.now,
+                    });
+                }
+                Verdict::Refuse => self.fail(
+                    turn,
+                    origin,
+                    &refusal::lost_read(name, turn.view.epoch()),
+                    false,
+                ),
+                Verdict::Unknown => self.fail(
+                    turn,
+                    origin,
+                    &refusal::unknown(name, turn.view.epoch()),
+                    true,
+                ),
+            }
+        }
+        self.forget_link(*link);
+        if !retried.is_empty() {
+            self.traffic.retry(slot, protocol, retried, turn.now);
+        }
+    }
+}
+
+fn flight(lost: &Lost) -> Flight {
+    let Lost { request, sent, .. } = lost;
+    let caller = (u64::from(request.origin.serial) << 32) | request.origin.client as u64;
+    Flight {
+        caller,
+        effect: request.effect,
+        sent: *sent,
+        retries: request.retries,
+    }
+}

@@ -1,0 +1,226 @@
+//! What the router does with each command, whatever the server says of it, and why it refuses some.
+//!
+//! A command is forwarded when its keys say which node it belongs to and nothing else speaks
+//! against it. What has no key, reaches beyond its keys, or keeps a connection for itself cannot be
+//! forwarded over connections that all clients share. Each refusal names its reason; the connection stays.
+
+/// What to do with a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// To the node that owns all its keys.
+    Forward,
+    /// Likewise, if it does not have the option `BLOCK`.
+    ForwardUnlessBlocking,
+    /// Split over the owners of its keys; the replies are put together.
+    Scatter(Scatter),
+    /// To any one node: the answer is the same everywhere.
+    AnyNode,
+    /// To every node that owns keys; the numbers are added up.
+    SumOverNodes,
+    /// To every node that owns keys; they all reply the same.
+    EveryNode,
+    /// Through all nodes, one after the other.
+    Scan,
+    /// Answered here.
+    Local(Local),
+    /// Not done.
+    Refuse(Reason),
+    /// Forwarded or refused by its subcommand.
+    Container,
+}
+
+/// Commands over several keys that mean the same done per node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scatter {
+    /// Values in the order of the keys.
+    Mget,
+    /// Keys and values; all acknowledged.
+    Mset,
+    /// Keys; the counts are added up.
+    Count,
+}
+
+/// Commands answered without a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Local {
+    /// `PING [message]`
+    Ping,
+    /// `ECHO message`
+    Echo,
+    /// `HELLO [version [AUTH user password] [SETNAME name]]`
+    Hello,
+    /// `AUTH [user] password`
+    Auth,
+    /// `SELECT 0`
+    Select,
+    /// `QUIT`
+    Quit,
+    /// `RESET`
+    Reset,
+    /// `CLIENT …`
+    Client,
+    /// `CONFIG GET …`
+    Config,
+    /// `INFO`
+    Info,
+    /// `TIME`
+    Time,
+    /// `CLUSTER …`, as a server answers that has none.
+    Cluster,
+    /// `MULTI`
+    Multi,
+    /// `EXEC`
+    Exec,
+    /// `DISCARD`
+    Discard,
+    /// `CLOCKWISE ROUTE key`, `CLOCKWISE EPOCH`
+    Clockwise,
+}
+
+/// Why a command is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// It would hold a connection that others need.
+    Blocking,
+    /// Its server-side state belongs to one connection.
+    ConnectionState,
+    /// Its effect would reach all who share a connection.
+    SharedConnection,
+    /// Messages are not routed by key.
+    PubSub,
+    /// It lists or ranges over keys, and hashing keeps no order.
+    WholeKeySpace,
+    /// It removes everything, on one node or on all.
+    Flush,
+    /// It works on databases other than 0.
+    Databases,
+    /// It administers a server.
+    Admin,
+    /// The pool does not allow scripts.
+    Scripts,
+    /// Scripts must name their keys.
+    KeylessScript,
+    /// It has no key that says which node.
+    Keyless,
+    /// The server does not say where its keys are.
+    KeysUnknown,
+    /// It waits for replicas of one server.
+    Replicas,
+}
+
+impl Reason {
+    /// For people; completes "'name' is not available through clockwise: …".
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Blocking => {
+                "it would block a connection that other clients share; poll, or connect to the node"
+            }
+            Self::ConnectionState => {
+                "transactions and watches belong to one connection of one node"
+            }
+            Self::SharedConnection => "it would change a connection that other clients share",
+            Self::PubSub => {
+                "messages are not placed by key; subscribe and publish on a server of their own"
+            }
+            Self::WholeKeySpace => {
+                "hashing keeps no order of keys; use SCAN, which goes over all nodes"
+            }
+            Self::Flush => {
+                "it would empty whole nodes; delete keys, or flush each node by its administrator"
+            }
+            Self::Databases => "only database 0 exists",
+            Self::Admin => "it administers one server; connect to the node as its administrator",
+            Self::Scripts => "this pool does not allow scripts",
+            Self::KeylessScript => "a script must declare the keys it uses, at least one",
+            Self::Keyless => "it has no key that says which node it belongs to",
+            Self::KeysUnknown => "the server does not describe where its keys are",
+            Self::Replicas => "it waits for the replicas of one server",
+        }
+    }
+}
+
+/// What a server says of a command.
+pub(super) struct Facts<'a> {
+    pub(super) name: &'a str,
+    pub(super) flags: &'a [String],
+    pub(super) categories: &'a [String],
+    pub(super) keyed: bool,
+    pub(super) scripts: bool,
+}
+
+/// Commands that need no node's table: answered here, or refused for a reason of their own.
+pub(super) const WITHOUT_NODES: &[(&str, Action)] = &[
+    ("ping", Action::Local(Local::Ping)),
+    ("echo", Action::Local(Local::Echo)),
+    ("hello", Action::Local(Local::Hello)),
+    ("auth", Action::Local(Local::Auth)),
+    ("select", Action::Local(Local::Select)),
+    ("quit", Action::Local(Local::Quit)),
+    ("reset", Action::Local(Local::Reset)),
+    ("client", Action::Local(Local::Client)),
+    ("config", Action::Local(Local::Config)),
+    ("info", Action::Local(Local::Info)),
+    ("time", Action::Local(Local::Time)),
+    ("cluster", Action::Local(Local::Cluster)),
+    ("readonly", Action::Local(Local::Cluster)),
+    ("readwrite", Action::Local(Local::Cluster)),
+    ("asking", Action::Local(Local::Cluster)),
+    ("clockwise", Action::Local(Local::Clockwise)),
+    ("multi", Action::Local(Local::Multi)),
+    ("exec", Action::Local(Local::Exec)),
+    ("discard", Action::Local(Local::Discard)),
+    ("watch", Action::Refuse(Reason::ConnectionState)),
+    ("unwatch", Action::Refuse(Reason::ConnectionState)),
+    ("keys", Action::Refuse(Reason::WholeKeySpace)),
+    ("randomkey", Action::Refuse(Reason::WholeKeySpace)),
+    ("flushall", Action::Refuse(Reason::Flush)),
+    ("flushdb", Action::Refuse(Reason::Flush)),
+    ("swapdb", Action::Refuse(Reason::Databases)),
+    ("move", Action::Refuse(Reason::Databases)),
+    ("wait", Action::Refuse(Reason::Replicas)),
+    ("waitaof", Action::Refuse(Reason::Replicas)),
+    ("monitor", Action::Refuse(Reason::Admin)),
+    ("debug", Action::Refuse(Reason::Admin)),
+    ("migrate", Action::Refuse(Reason::Admin)),
+    ("restore", Action::Refuse(Reason::Admin)),
+    ("restore-asking", Action::Refuse(Reason::Admin)),
+];
+
+/// What becomes of a command of which a server says this.
+pub(super) fn action(facts: &Facts<'_>) -> Action {
+    let flag = |wanted: &str| facts.flags.iter().any(|flag| flag == wanted);
+    let category = |wanted: &str| facts.categories.iter().any(|category| category == wanted);
+    match facts.name {
+        "mget" => return Action::Scatter(Scatter::Mget),
+        "mset" => return Action::Scatter(Scatter::Mset),
+        "del" | "unlink" | "exists" | "touch" => return Action::Scatter(Scatter::Count),
+        "scan" => return Action::Scan,
+        "dbsize" => return Action::SumOverNodes,
+        "command" => return Action::AnyNode,
+        "object" | "memory" | "xgroup" | "xinfo" => return Action::Container,
+        "script" | "function" if !facts.scripts => return Action::Refuse(Reason::Scripts),
+        "script" => return Action::Container,
+        "script|load" if facts.scripts => return Action::EveryNode,
+        name if name.ends_with("|help") => return Action::AnyNode,
+        // Blocking only with an option of theirs, which is looked for in the request.
+        "xread" | "xreadgroup" => return Action::ForwardUnlessBlocking,
+        // Servers count them as dangerous for their cost; with patterns they are refused.
+        "sort" | "sort_ro" => return Action::Forward,
+        _ => {}
+    }
+    if flag("pubsub") || category("@pubsub") {
+        return Action::Refuse(Reason::PubSub);
+    }
+    if flag("blocking") || category("@blocking") {
+        return Action::Refuse(Reason::Blocking);
+    }
+    if flag("admin") || category("@admin") || category("@dangerous") {
+        return Action::Refuse(Reason::Admin);
+    }
+    match (category("@scripting"), facts.scripts, facts.keyed) {
+        (true, false, _) => Action::Refuse(Reason::Scripts),
+        (true, true, false) => Action::Refuse(Reason::KeylessScript),
+        (_, _, true) => Action::Forward,
+        (false, _, false) => Action::Refuse(Reason::Keyless),
+    }
+}

@@ -1,0 +1,126 @@
+//! What clients are told when something is not done.
+//!
+//! The first word says what a client can do. `TRYAGAIN`: nothing was executed (or it was a read),
+//! send it again. `CROSSSLOT`: the keys must be on one node. `ERR`: this will not work, or nobody
+//! knows whether it did, as the text says. Node and epoch are named wherever they matter.
+
+use clockwise_client::routing::Obstacle;
+use clockwise_cluster::Epoch;
+
+use super::policy::Reason;
+
+/// A request was not sent, or was a read whose answer was lost.
+pub(super) fn not_sent(obstacle: Obstacle, node: &str, epoch: Epoch) -> String {
+    let why = match obstacle {
+        Obstacle::Down => format!("node {node} is down"),
+        Obstacle::Connecting => format!("node {node} did not take a connection in time"),
+        Obstacle::Denied => format!("node {node} does not let this epoch's clients in yet"),
+        Obstacle::Draining => format!("node {node} did not finish earlier requests in time"),
+        Obstacle::Handover => {
+            "the key is being handed over and the handover takes too long".to_owned()
+        }
+        Obstacle::QueueFull => "too many requests are waiting".to_owned(),
+    };
+    format!("TRYAGAIN clockwise: {why} (epoch {epoch}); not executed, send it again")
+}
+
+/// A read was on a connection that broke, and cannot be sent again in its order.
+pub(super) fn lost_read(node: &str, epoch: Epoch) -> String {
+    format!(
+        "TRYAGAIN clockwise: the connection to node {node} broke (epoch {epoch}); nothing was changed, send it again"
+    )
+}
+
+/// A write was on a connection that broke.
+pub(super) fn unknown(node: &str, epoch: Epoch) -> String {
+    format!(
+        "ERR clockwise: outcome unknown: the connection to node {node} broke after this may have been executed \
+         (epoch {epoch}); read before you write again"
+    )
+}
+
+/// A node has more unanswered than it may.
+pub(super) fn overloaded(node: &str, epoch: Epoch) -> String {
+    format!(
+        "TRYAGAIN clockwise: node {node} does not keep up (epoch {epoch}); not executed, send it again later"
+    )
+}
+
+/// Keys of one request are on different nodes.
+pub(super) fn apart(first: (&[u8], &str), second: (&[u8], &str), epoch: Epoch) -> String {
+    format!(
+        "CROSSSLOT clockwise: keys '{}' on node {} and '{}' on node {} are apart (epoch {epoch}); \
+         only MGET, MSET, DEL, UNLINK, EXISTS and TOUCH work across nodes",
+        quoted(first.0),
+        first.1,
+        quoted(second.0),
+        second.1
+    )
+}
+
+/// A command that is not available.
+pub(super) fn refused(name: &str, reason: Reason) -> String {
+    format!(
+        "ERR clockwise: '{}' is not available here: {}",
+        name.replace('|', " "),
+        reason.text()
+    )
+}
+
+/// No node has said yet which commands there are.
+pub(super) fn no_table() -> String {
+    "TRYAGAIN clockwise: no node has answered yet which commands there are; not executed, send it again".to_owned()
+}
+
+/// Nobody owns anything.
+pub(super) fn no_nodes() -> String {
+    "ERR clockwise: the pool has no node".to_owned()
+}
+
+/// A key is too long.
+pub(super) fn key_too_long(bytes: usize, limit: usize) -> String {
+    format!("ERR clockwise: a key of {bytes} bytes is over the limit of {limit}")
+}
+
+/// The words of servers for a name they do not know.
+pub(super) fn unknown_command<'a>(
+    name: &[u8],
+    arguments: impl Iterator<Item = &'a [u8]>,
+) -> String {
+    const QUOTED_MAX: usize = 128;
+    let mut shown = String::new();
+    for argument in arguments {
+        if shown.len() >= QUOTED_MAX {
+            break;
+        }
+        let room = QUOTED_MAX - shown.len();
+        shown.push_str(&format!(
+            "'{}' ",
+            String::from_utf8_lossy(&argument[..argument.len().min(room)])
+        ));
+    }
+    format!(
+        "ERR unknown command '{}', with args beginning with: {shown}",
+        quoted(name)
+    )
+}
+
+/// The words of servers for a subcommand they do not know.
+pub(super) fn unknown_subcommand(container: &str, name: &[u8]) -> String {
+    format!(
+        "ERR unknown subcommand '{}'. Try {} HELP.",
+        quoted(name),
+        container.to_ascii_uppercase()
+    )
+}
+
+/// The words of servers for too few or too many arguments.
+pub(super) fn wrong_arity(name: &str) -> String {
+    format!("ERR wrong number of arguments for '{name}' command")
+}
+
+/// Text of a client, cut to what fits an error line.
+fn quoted(bytes: &[u8]) -> String {
+    const QUOTED_MAX: usize = 128;
+    String::from_utf8_lossy(&bytes[..bytes.len().min(QUOTED_MAX)]).into_owned()
+}

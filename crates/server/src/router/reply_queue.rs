@@ -1,0 +1,232 @@
+//! One client's answers, in the order of its requests, whatever order they come in.
+//!
+//! Each request takes a place in line. The answer to the request at the front goes straight to the
+//! bytes to be written; one that comes early is parked: small ones in a shared buffer, since
+//! with several nodes most answers of a pipeline come early. A reply can therefore never shift: it is
+//! bound to its place when the request is sent.
+
+use std::collections::VecDeque;
+
+use super::gather::Gather;
+use super::limits::{BUFFER_KEPT_BYTES, FIRST_REPLY_BYTES};
+
+/// Early answers of at most this size share a buffer.
+const PARKED_BYTES_MAX: usize = 4 << 10;
+
+/// Beyond this the shared buffer takes no more until it is empty.
+const PARKING_BYTES_MAX: usize = 256 << 10;
+
+#[derive(Debug)]
+enum Place {
+    /// Its answer is on the way.
+    Awaited,
+    /// Its answer lies in the shared buffer.
+    Parked { start: u32, len: u32 },
+    /// Its answer has a buffer of its own.
+    Boxed(Box<[u8]>),
+    /// Its answer is put together from several nodes'.
+    Gathering(Box<Gather>),
+}
+
+/// The number of a request among its client's; wraps around.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sequence(pub(super) u32);
+
+#[derive(Debug)]
+pub(super) struct ReplyQueue {
+    places: VecDeque<Place>,
+    /// The number of the place at the front.
+    front: u32,
+    parking: Vec<u8>,
+    /// Answers in `parking`.
+    parked: usize,
+    /// Bytes in boxed places.
+    boxed_bytes: usize,
+    out: Vec<u8>,
+    written: usize,
+    /// What an answer of this client is likely to take: the largest of late, forgotten slowly.
+    expected_bytes: usize,
+    /// The size of the last answer that went to the output.
+    last_bytes: usize,
+}
+
+impl ReplyQueue {
+    pub(super) fn new() -> Self {
+        Self {
+            places: VecDeque::new(),
+            front: 0,
+            parking: Vec::new(),
+            parked: 0,
+            boxed_bytes: 0,
+            out: Vec::new(),
+            written: 0,
+            expected_bytes: FIRST_REPLY_BYTES,
+            last_bytes: 0,
+        }
+    }
+
+    /// Requests without an answer at the front, or behind one.
+    pub(super) fn waiting(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Takes the next place in line.
+    pub(super) fn reserve(&mut self) -> Sequence {
+        let sequence = self.front.wrapping_add(self.places.len() as u32);
+        self.places.push_back(Place::Awaited);
+        Sequence(sequence)
+    }
+
+    /// Makes a reserved place one that is put together.
+    pub(super) fn gather(&mut self, sequence: Sequence, gather: Box<Gather>) {
+        let index = self.index(sequence);
+        self.places[index] = Place::Gathering(gather);
+    }
+
+    /// What is being put together at a place.
+    pub(super) fn gathering(&mut self, sequence: Sequence) -> Option<&mut Gather> {
+        let index = self.index(sequence);
+        match self.places.get_mut(index) {
+            Some(Place::Gathering(gather)) => Some(gather),
+            _ => None,
+        }
+    }
+
+    /// Takes what was put together at a place, which awaits its answer from now on.
+    pub(super) fn take_gather(&mut self, sequence: Sequence) -> Option<Box<Gather>> {
+        let index = self.index(sequence);
+        let place = self.places.get_mut(index)?;
+        match std::mem::replace(place, Place::Awaited) {
+            Place::Gathering(gather) => Some(gather),
+            other => {
+                *place = other;
+                None
+            }
+        }
+    }
+
+    /// Answers a request at once, in its turn.
+    pub(super) fn answer_now(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.places.is_empty() {
+            write(&mut self.out);
+            return;
+        }
+        let mut bytes = Vec::new();
+        write(&mut bytes);
+        let place = self.park(&bytes);
+        self.places.push_back(place);
+    }
+
+    /// The answer to a request has come.
+    pub(super) fn deliver(&mut self, sequence: Sequence, answer: &[u8]) {
+        let expected = self.expected_bytes;
+        self.expected_bytes = if answer.len() > expected {
+            answer.len()
+        } else {
+            expected - (expected - answer.len()) / 16
+        };
+        let index = self.index(sequence);
+        if index > 0 {
+            self.places[index] = self.park(answer);
+            return;
+        }
+        self.places.pop_front();
+        self.front = self.front.wrapping_add(1);
+        self.out.extend_from_slice(answer);
+        self.last_bytes = answer.len();
+        self.advance();
+    }
+
+    /// Moves what is ready at the front to the output.
+    fn advance(&mut self) {
+        while let Some(place) = self.places.front() {
+            match place {
+                Place::Awaited | Place::Gathering(_) => return,
+                Place::Parked { start, len } => {
+                    let start = *start as usize;
+                    self.out
+                        .extend_from_slice(&self.parking[start..start + *len as usize]);
+                    self.last_bytes = *len as usize;
+                    self.parked -= 1;
+                }
+                Place::Boxed(bytes) => {
+                    self.out.extend_from_slice(bytes);
+                    self.boxed_bytes -= bytes.len();
+                    self.last_bytes = bytes.len();
+                }
+            }
+            if self.parked == 0 {
+                self.parking.clear();
+            }
+            self.places.pop_front();
+            self.front = self.front.wrapping_add(1);
+        }
+    }
+
+    fn park(&mut self, answer: &[u8]) -> Place {
+        if answer.len() > PARKED_BYTES_MAX || self.parking.len() > PARKING_BYTES_MAX {
+            self.boxed_bytes += answer.len();
+            return Place::Boxed(answer.into());
+        }
+        let start = self.parking.len() as u32;
+        self.parking.extend_from_slice(answer);
+        self.parked += 1;
+        Place::Parked {
+            start,
+            len: answer.len() as u32,
+        }
+    }
+
+    fn index(&self, sequence: Sequence) -> usize {
+        sequence.0.wrapping_sub(self.front) as usize
+    }
+
+    /// Bytes to be written to the client now.
+    pub(super) fn unwritten(&self) -> &[u8] {
+        &self.out[self.written..]
+    }
+
+    pub(super) fn mark_written(&mut self, bytes: usize) {
+        self.written += bytes;
+        if self.written == self.out.len() {
+            self.out.clear();
+            self.written = 0;
+        } else if self.written > 64 << 10 && self.written > self.out.len() / 2 {
+            self.out.drain(..self.written);
+            self.written = 0;
+        }
+    }
+
+    /// Bytes kept for the client: to be written, or waiting for their turn.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.out.len() - self.written + self.parking.len() + self.boxed_bytes
+    }
+
+    /// Whether more than one answer is kept, as far as can be told: one alone may be as large as it is.
+    pub(super) fn has_several(&self) -> bool {
+        self.out.len() - self.written > self.last_bytes || self.parked > 0 || self.boxed_bytes > 0
+    }
+
+    /// How many requests may be waiting if their answers are to fit `bytes`, at least one.
+    pub(super) fn window(&self, bytes: usize) -> usize {
+        (bytes / self.expected_bytes.max(1)).max(1)
+    }
+
+    /// Gives memory back that is not needed now.
+    pub(super) fn shrink(&mut self, keep: usize) {
+        if self.out.is_empty() {
+            self.out.shrink_to(keep);
+        }
+        if self.places.is_empty() {
+            self.places.shrink_to(keep / 64);
+            self.parking.shrink_to(keep);
+        }
+    }
+
+    /// Gives back what a large answer needed, right after it was written.
+    pub(super) fn shrink_outsized(&mut self) {
+        if self.out.is_empty() && self.out.capacity() > 16 * BUFFER_KEPT_BYTES {
+            self.out.shrink_to(BUFFER_KEPT_BYTES);
+        }
+    }
+}

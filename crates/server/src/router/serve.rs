@@ -1,0 +1,386 @@
+//! From a client's bytes to what is done with each request.
+
+use std::sync::Arc;
+
+use clockwise_client::resp::{Request, RequestLimits, Scan, write_error};
+use clockwise_client::routing::Waiting;
+use clockwise_cluster::Route;
+
+use super::client::{Pause, Phase};
+use super::commands::Command;
+use super::dispatch::Sending;
+use super::gather::Merge;
+use super::key_spec::{KeySpec, NoKeys};
+use super::node_link::Origin;
+use super::policy::{Action, Local, Reason};
+use super::refusal;
+use super::worker::{Parked, TABLE_WAIT_MS, Turn, Worker};
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// It is on its way or answered: on to the next.
+    Next,
+    /// It is not looked at now; the same bytes come again later.
+    Later(Pause),
+}
+
+impl Worker {
+    /// Serves the requests at the front of `input`, and says how many bytes of it are done with.
+    pub(super) fn serve(&mut self, turn: &Turn, place: usize, input: &[u8]) -> usize {
+        let Some(client) = self.clients.get(place) else {
+            return input.len();
+        };
+        let mut scanner = std::mem::take(&mut client.scanner);
+        let shared = Arc::clone(&self.shared);
+        let mut served = 0;
+        while let Some(client) = self.clients.get(place) {
+            if !client.may_go_on(&shared.limits) {
+                if matches!(client.phase, Phase::LoggingIn | Phase::Serving) {
+                    client.pause = Some(Pause::Window);
+                }
+                break;
+            }
+            let unauthenticated = client.phase == Phase::LoggingIn;
+            let limits = if unauthenticated {
+                const { &RequestLimits::UNAUTHENTICATED }
+            } else {
+                &shared.limits.request
+            };
+            match scanner.scan(limits, &input[served..]) {
+                Ok(Scan::More) => break,
+                Ok(Scan::Skip(bytes)) => served += bytes,
+                Ok(Scan::Request { consumed, request }) => {
+                    match self.request(turn, place, &request) {
+                        Flow::Next => {
+                            served += consumed;
+                            self.counters.requests += 1;
+                        }
+                        Flow::Later(reason) => {
+                            if let Some(client) = self.clients.get(place) {
+                                client.pause = Some(reason);
+                            }
+                            break;
+                        }
+                    }
+                }
+                Ok(Scan::Refused { consumed, refusal }) => {
+                    self.refuse_now(place, &format!("ERR clockwise: {refusal}"));
+                    served += consumed;
+                }
+                Err(error) => {
+                    self.refuse_now(place, &format!("ERR {error}"));
+                    self.counters.clients_dropped += 1;
+                    if let Some(client) = self.clients.get(place) {
+                        client.phase = Phase::Leaving;
+                    }
+                    served = input.len();
+                    break;
+                }
+            }
+        }
+        if let Some(client) = self.clients.get(place) {
+            client.scanner = scanner;
+        }
+        served
+    }
+
+    /// Answers a client with an error of our own, in its turn.
+    pub(super) fn refuse_now(&mut self, place: usize, text: &str) {
+        self.counters.refused += 1;
+        self.answer(place, |out| write_error(out, text));
+    }
+
+    /// Answers a client, in its turn.
+    pub(super) fn answer(&mut self, place: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(client) = self.clients.get(place) {
+            client.replies.answer_now(write);
+            self.list_client(place);
+        }
+    }
+
+    fn request(&mut self, turn: &Turn, place: usize, request: &Request<'_>) -> Flow {
+        let name = request.arg(0);
+        let Some(command) = turn.table.find(name) else {
+            return self.not_in_table(turn, place, request);
+        };
+        if let Some(flow) = self.before_command(turn, place, command) {
+            return flow;
+        }
+        let command = match command.action {
+            Action::Container => match self.subcommand(place, command, request) {
+                Some(subcommand) => subcommand,
+                None => return Flow::Next,
+            },
+            _ => command,
+        };
+        if !command.takes(request.count()) {
+            self.refuse_now(place, &refusal::wrong_arity(&command.name));
+            return Flow::Next;
+        }
+        self.perform(turn, place, command, request)
+    }
+
+    fn not_in_table(&mut self, turn: &Turn, place: usize, request: &Request<'_>) -> Flow {
+        let late = turn.now.0 >= TABLE_WAIT_MS;
+        match (turn.table.is_complete(), late) {
+            (true, _) => self.refuse_now(
+                place,
+                &refusal::unknown_command(request.arg(0), request.args().skip(1)),
+            ),
+            (false, false) => return Flow::Later(Pause::Table),
+            (false, true) => self.refuse_now(place, &refusal::no_table()),
+        }
+        Flow::Next
+    }
+
+    /// What stands before any command: the password, and a transaction that was refused.
+    fn before_command(&mut self, turn: &Turn, place: usize, command: &Command) -> Option<Flow> {
+        let client = self.clients.get(place)?;
+        if client.phase == Phase::LoggingIn {
+            let opens = matches!(
+                command.action,
+                Action::Local(Local::Auth | Local::Hello | Local::Quit | Local::Reset)
+            );
+            if !opens {
+                self.refuse_now(place, "NOAUTH Authentication required.");
+                return Some(Flow::Next);
+            }
+        }
+        let until = self.clients.get(place)?.refused_multi?;
+        let ends = matches!(
+            command.action,
+            Action::Local(Local::Exec | Local::Discard | Local::Reset | Local::Quit)
+        );
+        if ends {
+            return None;
+        }
+        if turn.now >= until {
+            self.clients.get(place)?.refused_multi = None;
+            return None;
+        }
+        self.refuse_now(place, "ERR clockwise: not executed: the MULTI before it was refused; send DISCARD to go on at once");
+        Some(Flow::Next)
+    }
+
+    fn subcommand<'t>(
+        &mut self,
+        place: usize,
+        container: &'t Command,
+        request: &Request<'_>,
+    ) -> Option<&'t Command> {
+        let Some(name) = request.get(1) else {
+            self.refuse_now(place, &refusal::wrong_arity(&container.name));
+            return None;
+        };
+        let found = container.subcommand(name);
+        if found.is_none() {
+            self.refuse_now(place, &refusal::unknown_subcommand(&container.name, name));
+        }
+        found
+    }
+
+    fn perform(
+        &mut self,
+        turn: &Turn,
+        place: usize,
+        command: &Command,
+        request: &Request<'_>,
+    ) -> Flow {
+        match command.action {
+            Action::Forward => self.forward(turn, place, command, request),
+            Action::ForwardUnlessBlocking if blocks(request) => {
+                self.refuse_now(place, &refusal::refused(&command.name, Reason::Blocking));
+            }
+            Action::ForwardUnlessBlocking => self.forward(turn, place, command, request),
+            Action::Scatter(scatter) => self.scatter(turn, place, scatter, command, request),
+            Action::AnyNode => self.any_node(turn, place, command, request),
+            Action::SumOverNodes => self.every_node(turn, place, Merge::Sum, request),
+            Action::EveryNode => self.every_node(turn, place, Merge::Same, request),
+            Action::Scan => self.scan(turn, place, request),
+            Action::Local(local) => return self.local(turn, place, local, request),
+            Action::Refuse(reason) => {
+                self.refuse_now(place, &refusal::refused(&command.name, reason))
+            }
+            Action::Container => {
+                self.refuse_now(place, &refusal::refused(&command.name, Reason::KeysUnknown))
+            }
+        }
+        Flow::Next
+    }
+
+    /// To the node that owns all keys of the request.
+    fn forward(&mut self, turn: &Turn, place: usize, command: &Command, request: &Request<'_>) {
+        match self.route_of(turn, command, request) {
+            Ok(route) => {
+                let Some(origin) = self.reserve(place) else {
+                    return;
+                };
+                self.dispatch_frame(
+                    turn,
+                    Sending::first(origin, command.effect, turn),
+                    route,
+                    request.frame(),
+                );
+            }
+            Err(text) => self.refuse_now(place, &text),
+        }
+    }
+
+    /// The one node that owns all keys, and whether any of them is held.
+    pub(super) fn route_of(
+        &self,
+        turn: &Turn,
+        command: &Command,
+        request: &Request<'_>,
+    ) -> Result<Route, String> {
+        if let KeySpec::One(at) = command.keys {
+            let key = request
+                .get(at)
+                .ok_or_else(|| refusal::wrong_arity(&command.name))?;
+            self.check_key(key)?;
+            return Ok(turn.view.route(turn.view.position(key)));
+        }
+        let positions = self.key_positions(command, request)?;
+        let route = |at: usize| turn.view.route(turn.view.position(request.arg(at)));
+        let first = route(positions[0]);
+        let mut hold = first.hold;
+        for at in &positions[1..] {
+            let next = route(*at);
+            hold |= next.hold;
+            if next.node != first.node {
+                let name = |node| turn.view.node(node).id.as_str();
+                let (one, other) = (
+                    (request.arg(positions[0]), name(first.node)),
+                    (request.arg(*at), name(next.node)),
+                );
+                return Err(refusal::apart(one, other, turn.view.epoch()));
+            }
+        }
+        Ok(Route { hold, ..first })
+    }
+
+    fn check_key(&self, key: &[u8]) -> Result<(), String> {
+        let limit = self.shared.limits.key_bytes_max;
+        if key.len() > limit {
+            Err(refusal::key_too_long(key.len(), limit))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The arguments that are keys, at least one.
+    pub(super) fn key_positions(
+        &self,
+        command: &Command,
+        request: &Request<'_>,
+    ) -> Result<Vec<usize>, String> {
+        let positions = command
+            .keys
+            .positions(request)
+            .map_err(|error| match error {
+                NoKeys::Malformed if matches!(command.keys, KeySpec::Range { .. }) => {
+                    refusal::wrong_arity(&command.name)
+                }
+                NoKeys::Malformed => "ERR syntax error".to_owned(),
+                NoKeys::Patterns => format!(
+                    "ERR clockwise: {} with patterns reads keys of other nodes",
+                    command.name
+                ),
+            })?;
+        if positions.is_empty() {
+            return Err(refusal::refused(&command.name, Reason::Keyless));
+        }
+        positions
+            .iter()
+            .try_for_each(|at| self.check_key(request.arg(*at)))?;
+        Ok(positions)
+    }
+
+    /// Takes a place in line for a request.
+    pub(super) fn reserve(&mut self, place: usize) -> Option<Origin> {
+        let client = self.clients.get(place)?;
+        let sequence = client.replies.reserve();
+        Some(Origin {
+            client: place,
+            serial: client.serial,
+            sequence,
+            part: None,
+        })
+    }
+
+    /// Routes requests again that could not be sent under an earlier view.
+    pub(super) fn dispatch_again(&mut self, turn: &Turn, waiting: Waiting<Parked>) {
+        let Waiting {
+            request:
+                Parked {
+                    origin,
+                    effect,
+                    retries,
+                    frame,
+                    ..
+                },
+            since,
+            ..
+        } = waiting;
+        if self.clients.of(origin).is_none() {
+            return;
+        }
+        let Some(frame) = frame else {
+            return self.dispatch_part_again(
+                turn,
+                Sending {
+                    origin,
+                    effect,
+                    retries,
+                    since,
+                },
+            );
+        };
+        let mut scanner = clockwise_client::resp::RequestScanner::default();
+        let limits = self.shared.limits.request.clone();
+        let Ok(Scan::Request { request, .. }) = scanner.scan(&limits, &frame) else {
+            unreachable!("a frame that was scanned before is a request");
+        };
+        let command = turn.table.find(request.arg(0));
+        let command = command.and_then(|command| match (command.action, request.get(1)) {
+            (Action::Container, Some(name)) => command.subcommand(name),
+            _ => Some(command),
+        });
+        let Some(command) = command else {
+            return self.fail(turn, origin, &refusal::no_table(), false);
+        };
+        let route = match command.action {
+            Action::Scatter(scatter) => {
+                return self.scatter_again(turn, origin, scatter, command, &request, since);
+            }
+            Action::AnyNode => self.any_route(turn).ok_or_else(refusal::no_nodes),
+            _ => self.route_of(turn, command, &request),
+        };
+        match route {
+            Ok(route) => self.dispatch_frame(
+                turn,
+                Sending {
+                    origin,
+                    effect,
+                    retries,
+                    since,
+                },
+                route,
+                &frame,
+            ),
+            Err(text) => self.fail(turn, origin, &text, false),
+        }
+    }
+}
+
+/// Whether a stream is read with the option `BLOCK`, which stands before the word `STREAMS`.
+fn blocks(request: &Request<'_>) -> bool {
+    // Behind GROUP come two names, which may be any words.
+    let grouped = request
+        .get(1)
+        .is_some_and(|argument| argument.eq_ignore_ascii_case(b"GROUP"));
+    let options = request.args().skip(if grouped { 4 } else { 1 });
+    let mut options = options.take_while(|argument| !argument.eq_ignore_ascii_case(b"STREAMS"));
+    options.any(|argument| argument.eq_ignore_ascii_case(b"BLOCK"))
+}

@@ -1,0 +1,352 @@
+//! One worker: a thread, its clients, its connections to the nodes, and the loop that serves them.
+//!
+//! Workers share nothing but the view and the command table, both immutable. A turn of the loop
+//! takes what the sockets announce, reads requests and replies, and only then writes: once to each
+//! node and once to each client, however many requests the turn had. Under load this is where the
+//! speed comes from, since sending costs ten times more than anything done per request.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::{Duration, Instant};
+
+use clockwise_client::resp::Protocol;
+use clockwise_client::routing::{Effect, Millis, NodeSlot, Traffic};
+use clockwise_cluster::View;
+use mio::net::TcpListener;
+use mio::{Events, Poll, Token};
+
+use super::Secrets;
+use super::client::Pause;
+use super::clients::Clients;
+use super::commands::CommandTable;
+use super::limits::{CLIENT_READ_BYTES, Limits, NODE_READ_BYTES};
+use super::mailbox::{Mailbox, Message};
+use super::node_link::{NodeLink, Origin};
+use super::resolver::Resolver;
+use super::stats::Counters;
+
+/// What all workers of a router have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) limits: Limits,
+    pub(super) secrets: Secrets,
+    pub(super) resolver: Resolver,
+    /// Clients of all workers, counted when they come and go.
+    pub(super) clients: AtomicUsize,
+    pub(super) workers: usize,
+}
+
+/// A request that could not be sent yet.
+#[derive(Debug)]
+pub(super) struct Parked {
+    pub(super) origin: Origin,
+    pub(super) effect: Effect,
+    pub(super) retries: u8,
+    /// Its bytes; a part of a spread request is written when it leaves.
+    pub(super) frame: Option<Box<[u8]>>,
+    /// It waits because of a handover, not because of a node.
+    pub(super) held: bool,
+}
+
+/// What holds throughout one turn. A turn routes everything by one view.
+#[derive(Clone, Debug)]
+pub(super) struct Turn {
+    pub(super) view: Arc<View>,
+    pub(super) table: Arc<CommandTable>,
+    pub(super) now: Millis,
+}
+
+const WAKER: Token = Token(0);
+const LISTENER: Token = Token(1);
+const FIRST_TOKEN: usize = 2;
+
+pub(super) fn client_token(place: usize) -> Token {
+    Token(FIRST_TOKEN + place * 2)
+}
+
+fn place_of(token: Token) -> usize {
+    (token.0 - FIRST_TOKEN) / 2
+}
+
+pub(super) fn link_token(slot: NodeSlot, protocol: Protocol) -> Token {
+    Token(FIRST_TOKEN + (slot.0 * 2 + protocol as usize) * 2 + 1)
+}
+
+fn is_link(token: Token) -> bool {
+    token.0 >= FIRST_TOKEN && token.0 % 2 == 1
+}
+
+pub(super) fn lane_of(link: Token) -> (NodeSlot, Protocol) {
+    let lane = (link.0 - FIRST_TOKEN) / 2;
+    (
+        NodeSlot(lane / 2),
+        if lane.is_multiple_of(2) {
+            Protocol::Resp2
+        } else {
+            Protocol::Resp3
+        },
+    )
+}
+
+/// Requests wait for the first command table this long after the start; then they are refused.
+pub(super) const TABLE_WAIT_MS: u64 = 1_000;
+
+/// How often something that depends on time is looked at while something waits, is in flight, or not.
+const TICK_MS: u64 = 5;
+const IN_FLIGHT_TICK_MS: u64 = 50;
+const IDLE_TICK_MS: u64 = 100;
+
+pub(super) struct Worker {
+    pub(super) number: usize,
+    pub(super) shared: Arc<Shared>,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) poll: Poll,
+    pub(super) listener: Option<TcpListener>,
+    /// The listener may have more connections to accept.
+    pub(super) acceptable: bool,
+    pub(super) started: Instant,
+    pub(super) now: Millis,
+    pub(super) view: Arc<View>,
+    pub(super) table: Arc<CommandTable>,
+    pub(super) clients: Clients,
+    pub(super) next_serial: u32,
+    pub(super) links: Vec<[Option<Box<NodeLink>>; 2]>,
+    pub(super) traffic: Traffic<Parked>,
+    /// Which nodes of the view own anything; found out when first asked.
+    pub(super) owners: Option<Arc<[bool]>>,
+    pub(super) counters: Counters,
+    /// Connections and clients with something to write, each once.
+    pub(super) unflushed_links: Vec<(NodeSlot, Protocol)>,
+    pub(super) unflushed_clients: Vec<usize>,
+    /// Clients and links to look at again in the next turn, without an event.
+    pub(super) ready_clients: Vec<usize>,
+    pub(super) ready_links: Vec<(NodeSlot, Protocol)>,
+    pub(super) client_scratch: Vec<u8>,
+    pub(super) node_scratch: Vec<u8>,
+    pub(super) connect_attempts: u64,
+    /// Attempts that wait for a node's name to be looked up.
+    pub(super) attempts_by_name: BTreeMap<(NodeSlot, Protocol), u64>,
+    pub(super) next_tick: Millis,
+    pub(super) next_sweep: Millis,
+    pub(super) draining: bool,
+    pub(super) stopping: bool,
+}
+
+impl Worker {
+    pub(super) fn new(
+        number: usize,
+        shared: Arc<Shared>,
+        mailbox: Arc<Mailbox>,
+        poll: Poll,
+        mut listener: TcpListener,
+        view: Arc<View>,
+    ) -> io::Result<Self> {
+        poll.registry()
+            .register(&mut listener, LISTENER, mio::Interest::READABLE)?;
+        let traffic = Traffic::new(shared.limits.traffic);
+        Ok(Self {
+            number,
+            shared,
+            mailbox,
+            poll,
+            listener: Some(listener),
+            acceptable: true,
+            started: Instant::now(),
+            now: Millis(0),
+            view,
+            table: Arc::new(CommandTable::without_nodes()),
+            clients: Clients::default(),
+            next_serial: 0,
+            links: Vec::new(),
+            traffic,
+            owners: None,
+            counters: Counters::default(),
+            unflushed_links: Vec::new(),
+            unflushed_clients: Vec::new(),
+            ready_clients: Vec::new(),
+            ready_links: Vec::new(),
+            client_scratch: Vec::with_capacity(CLIENT_READ_BYTES),
+            node_scratch: Vec::with_capacity(NODE_READ_BYTES),
+            connect_attempts: 0,
+            attempts_by_name: BTreeMap::new(),
+            next_tick: Millis(0),
+            next_sweep: Millis(0),
+            draining: false,
+            stopping: false,
+        })
+    }
+
+    /// The token under which a worker's mailbox wakes it.
+    pub(super) const WAKER: Token = WAKER;
+
+    /// Serves until told to stop.
+    pub(super) fn run(mut self) {
+        let mut events = Events::with_capacity(1_024);
+        self.adopt(Arc::clone(&self.view));
+        while !self.stopping {
+            if let Err(error) = self.poll.poll(&mut events, Some(self.patience())) {
+                if error.kind() != io::ErrorKind::Interrupted {
+                    tracing::error!(%error, worker = self.number, "polling failed; the router worker ends");
+                    return;
+                }
+                continue;
+            }
+            self.now =
+                Millis(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX));
+            self.turn(&events);
+        }
+        self.show();
+    }
+
+    /// How long to sleep if nothing happens.
+    fn patience(&self) -> Duration {
+        let busy =
+            !self.ready_clients.is_empty() || !self.ready_links.is_empty() || self.accepts_more();
+        if busy {
+            return Duration::ZERO;
+        }
+        Duration::from_millis(self.next_tick.since(self.now).clamp(1, IDLE_TICK_MS))
+    }
+
+    fn turn(&mut self, events: &Events) {
+        let mut woken = false;
+        let mut turn = self.begin_turn();
+        // Replies first: they make room for requests, and their nodes wait for nothing else.
+        for (slot, protocol) in std::mem::take(&mut self.ready_links) {
+            self.link_readable(&turn, slot, protocol);
+        }
+        for event in events {
+            match event.token() {
+                WAKER => woken = true,
+                LISTENER => self.acceptable = true,
+                token if is_link(token) => self.link_event(&turn, event),
+                _ => {}
+            }
+        }
+        if woken {
+            self.read_mail();
+            turn = self.begin_turn();
+        }
+        for place in std::mem::take(&mut self.ready_clients) {
+            if let Some(client) = self.clients.get(place) {
+                client.queued = false;
+                self.work(&turn, place);
+            }
+        }
+        for event in events {
+            match event.token() {
+                WAKER | LISTENER => {}
+                token if is_link(token) => {}
+                token => self.client_event(&turn, place_of(token), event),
+            }
+        }
+        self.accept();
+        self.flush(&turn);
+        if self.next_tick <= self.now {
+            self.tick(&turn);
+        }
+    }
+
+    pub(super) fn begin_turn(&self) -> Turn {
+        Turn {
+            view: Arc::clone(&self.view),
+            table: Arc::clone(&self.table),
+            now: self.now,
+        }
+    }
+
+    fn read_mail(&mut self) {
+        for message in self.mailbox.take() {
+            match message {
+                Message::View(view) => self.adopt(view),
+                Message::Table(table) => {
+                    self.table = table;
+                    self.resume_all(Pause::Table);
+                }
+                Message::Resolved {
+                    slot,
+                    protocol,
+                    attempt,
+                    addresses,
+                } => {
+                    let turn = self.begin_turn();
+                    self.resolved(&turn, slot, protocol, attempt, &addresses);
+                }
+                Message::Drain => self.drain(),
+                Message::Stop => self.stopping = true,
+                Message::ResetHold => {
+                    self.counters.hold_ms_max = 0;
+                    self.show();
+                }
+            }
+        }
+    }
+
+    /// Looks again at all clients that pause for this reason.
+    pub(super) fn resume_all(&mut self, reason: Pause) {
+        for place in self.clients.taken() {
+            if self
+                .clients
+                .get(place)
+                .is_some_and(|client| client.pause == Some(reason))
+            {
+                self.queue(place);
+            }
+        }
+    }
+
+    /// Writes to nodes, then to clients: what nodes are to do takes longer.
+    fn flush(&mut self, turn: &Turn) {
+        self.obey(turn);
+        for (slot, protocol) in std::mem::take(&mut self.unflushed_links) {
+            self.flush_link(turn, slot, protocol);
+        }
+        self.obey(turn);
+        for place in std::mem::take(&mut self.unflushed_clients) {
+            self.flush_client(place);
+        }
+    }
+
+    fn tick(&mut self, turn: &Turn) {
+        self.acceptable = true;
+        let refused = self.traffic.tick(self.now);
+        self.obey(turn);
+        self.refuse_all(turn, refused);
+        self.end_late_links(turn);
+        if !turn.table.is_complete() && self.now.0 >= TABLE_WAIT_MS {
+            self.resume_all(Pause::Table);
+        }
+        self.flush(turn);
+        if self.next_sweep <= self.now {
+            self.sweep(turn);
+        }
+        self.show();
+        if self.draining && self.clients.len() == 0 {
+            self.stopping = true;
+        }
+        let pace = if self.traffic.needs_ticks() {
+            TICK_MS
+        } else if self
+            .links
+            .iter()
+            .flatten()
+            .flatten()
+            .any(|link| link.oldest().is_some())
+        {
+            IN_FLIGHT_TICK_MS
+        } else {
+            IDLE_TICK_MS
+        };
+        self.next_tick = self.now.after(pace);
+    }
+
+    fn show(&mut self) {
+        let (clients, held, epoch) = (self.clients.len(), self.traffic.held(), self.view.epoch());
+        self.mailbox.show(|shown| {
+            self.counters.show(shown);
+            (shown.clients, shown.held, shown.epoch) = (clients, held, Some(epoch));
+        });
+    }
+}

@@ -1,0 +1,321 @@
+//! Nodes that die, hang or refuse: who asks is told the truth, and no answer is ever somebody else's.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clockwise::router::Limits;
+use clockwise_client::credentials::client_login;
+use clockwise_client::resp::{Value, write_command};
+
+use crate::pool::{Client, Plan, Pool, Stop, bulk, let_in, ok, start, wait_until};
+
+fn with(limits: Limits) -> Pool {
+    start(Plan {
+        limits,
+        ..Plan::default()
+    })
+}
+
+#[test]
+fn a_dead_node_fails_only_its_own_keys_and_comes_back_by_itself() {
+    let mut pool = start(Plan::default());
+    let mut client = pool.client();
+    let keys: Vec<String> = (0..3).map(|node| pool.key_on(node, "k")).collect();
+    for key in &keys {
+        assert_eq!(client.call(&["SET", key, "v"]), ok());
+    }
+    pool.servers[1].kill9();
+    wait_until("the node is known to be down", || {
+        let started = Instant::now();
+        let answer = client.call(&["SET", &keys[1], "w"]);
+        assert!(
+            started.elapsed() < Duration::from_secs(3),
+            "{:?}",
+            started.elapsed()
+        );
+        let Value::Error(text) = answer else {
+            panic!("{answer:?}")
+        };
+        assert!(
+            text.contains("node n1") && text.contains("epoch 1"),
+            "{text}"
+        );
+        text.starts_with("TRYAGAIN clockwise: node n1 is down")
+    });
+    assert_eq!(client.call(&["GET", &keys[0]]), bulk("v"));
+    assert_eq!(client.call(&["GET", &keys[2]]), bulk("v"));
+    let Value::Error(text) = client.call(&["MGET", &keys[0], &keys[1]]) else {
+        panic!("a part is missing")
+    };
+    assert!(text.contains("node n1"), "{text}");
+    let Value::Error(text) = client.call(&["MSET", &keys[0], "x", &keys[1], "y", &keys[2], "z"])
+    else {
+        panic!("in part")
+    };
+    assert!(
+        text.starts_with("ERR clockwise: done on 2 of 3 nodes only: TRYAGAIN clockwise: node n1"),
+        "{text}"
+    );
+    assert_eq!(client.call(&["GET", &keys[2]]), bulk("z"));
+    let started = Instant::now();
+    let Value::Error(_) = client.call(&["GET", &keys[1]]) else {
+        panic!("down")
+    };
+    assert!(
+        started.elapsed() < Duration::from_millis(200),
+        "a request waited for a node that is down"
+    );
+    pool.servers[1].restart();
+    wait_until("the node serves again", || {
+        client.call(&["SET", &keys[1], "again"]) == ok()
+    });
+    assert_eq!(client.call(&["GET", &keys[1]]), bulk("again"));
+    let stats = pool.stats();
+    assert!(stats.nodes[&"n1".parse().unwrap()].errors > 0, "{stats:?}");
+}
+
+#[test]
+fn a_write_without_an_answer_is_reported_as_unknown_and_not_repeated() {
+    let pool = with(Limits {
+        reply_ms_max: 300,
+        ..Limits::default()
+    });
+    let mut client = pool.client();
+    let key = pool.key_on(0, "counter");
+    assert_eq!(client.call(&["INCR", &key]), Value::Integer(1));
+    pool.servers[0].pause();
+    let Value::Error(text) = client.call(&["INCR", &key]) else {
+        panic!("no answer can have come")
+    };
+    assert!(
+        text.starts_with("ERR clockwise: outcome unknown: the connection to node n0 broke"),
+        "{text}"
+    );
+    pool.servers[0].resume();
+    // It had been received, so it was executed; once.
+    wait_until("the node serves again", || {
+        client.call(&["GET", &key]) == bulk("2")
+    });
+}
+
+#[test]
+fn a_read_without_an_answer_is_asked_again() {
+    let pool = with(Limits {
+        reply_ms_max: 300,
+        ..Limits::default()
+    });
+    let mut client = pool.client();
+    let key = pool.key_on(0, "k");
+    assert_eq!(client.call(&["SET", &key, "v"]), ok());
+    pool.servers[0].pause();
+    client.send(&["GET", &key]);
+    wait_until("the first connection is given up", || {
+        pool.stats().nodes[&"n0".parse().unwrap()].connections == 0
+    });
+    pool.servers[0].resume();
+    assert_eq!(client.read(), bulk("v"));
+}
+
+#[test]
+fn connections_that_break_while_idle_or_between_reads_are_not_noticed() {
+    let pool = start(Plan::default());
+    let mut client = pool.client();
+    let key = pool.key_on(0, "k");
+    assert_eq!(client.call(&["SET", &key, "v"]), ok());
+    let running = AtomicBool::new(true);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..30 {
+                pool.servers[0].cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            }
+            running.store(false, Ordering::Relaxed);
+        });
+        let mut reads = 0;
+        while running.load(Ordering::Relaxed) {
+            let mut batch = Vec::new();
+            (0..50).for_each(|_| write_command(&mut batch, &["GET", &key]));
+            client.raw(&batch);
+            for _ in 0..50 {
+                // Killed in each of its attempts, a read may be refused; it is never answered wrongly.
+                match client.read() {
+                    Value::Error(text) => assert!(text.starts_with("TRYAGAIN "), "{text}"),
+                    value => {
+                        assert_eq!(value, bulk("v"));
+                        reads += 1;
+                    }
+                }
+            }
+        }
+        assert!(reads > 1_000, "{reads}");
+    });
+    pool.servers[0].cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    wait_until("the router has seen it", || {
+        pool.stats().nodes[&"n0".parse().unwrap()].connections == 0
+    });
+    assert_eq!(client.call(&["SET", &key, "w"]), ok());
+}
+
+/// Writes and reads values that name their client; any other client's is a failure.
+fn tagged(pool: &Pool, tag: usize, running: &AtomicBool, counts: &[AtomicUsize; 2]) {
+    let mut client = pool.client();
+    let mut round = 0u64;
+    while running.load(Ordering::Relaxed) {
+        round += 1;
+        let mut batch = Vec::new();
+        for number in 0..10 {
+            let key = format!("{tag}:{number}");
+            write_command(
+                &mut batch,
+                &["SET", &key, &format!("{tag}/{number}/{round}")],
+            );
+            write_command(&mut batch, &["GET", &key]);
+            write_command(&mut batch, &["ECHO", &format!("{tag}-{number}-{round}")]);
+        }
+        client.raw(&batch);
+        for number in 0..10 {
+            check_tagged(&mut client, tag, number, round, counts);
+        }
+    }
+}
+
+fn check_tagged(
+    client: &mut Client,
+    tag: usize,
+    number: usize,
+    round: u64,
+    counts: &[AtomicUsize; 2],
+) {
+    let told = |text: &str| {
+        text.starts_with("TRYAGAIN clockwise:")
+            || text.starts_with("ERR clockwise: outcome unknown")
+    };
+    let [answered, refused] = counts;
+    match client.read() {
+        Value::Simple(text) => assert_eq!(text, "OK"),
+        Value::Error(text) => assert!(told(&text), "{text}"),
+        other => panic!("SET was answered with {other:?}"),
+    }
+    match client.read() {
+        Value::Bulk(value) => {
+            let value = String::from_utf8(value).unwrap();
+            assert!(
+                value.starts_with(&format!("{tag}/{number}/")),
+                "{value} is not of client {tag}, key {number}"
+            );
+            answered.fetch_add(1, Ordering::Relaxed);
+        }
+        // Not yet written, since the first write was refused.
+        Value::Null => {}
+        Value::Error(text) => {
+            assert!(told(&text), "{text}");
+            refused.fetch_add(1, Ordering::Relaxed);
+        }
+        other => panic!("GET was answered with {other:?}"),
+    }
+    assert_eq!(client.read(), bulk(format!("{tag}-{number}-{round}")));
+}
+
+#[test]
+fn answers_never_shift_while_nodes_hang_and_connections_break() {
+    let mut pool = with(Limits {
+        reply_ms_max: 40,
+        ..Limits::default()
+    });
+    let running = AtomicBool::new(true);
+    let counts = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let mut servers = std::mem::take(&mut pool.servers);
+    thread::scope(|scope| {
+        let _stop = Stop(&running);
+        for tag in 0..10 {
+            let (pool, running, counts) = (&pool, &running, &counts);
+            scope.spawn(move || tagged(pool, tag, running, counts));
+        }
+        let reached = |count: usize| {
+            wait_until("more is answered", || {
+                counts[0].load(Ordering::Relaxed) >= count
+            })
+        };
+        for round in 0..12 {
+            let before = counts[0].load(Ordering::Relaxed);
+            match round % 4 {
+                0 => {
+                    servers[0].pause();
+                    reached(before + 200);
+                    wait_until("some are refused", || counts[1].load(Ordering::Relaxed) > 0);
+                    servers[0].resume();
+                }
+                1 => {
+                    servers[1].cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+                }
+                2 => {
+                    servers[2].cli(&["CLIENT", "PAUSE", "60", "ALL"]);
+                }
+                _ => {
+                    servers[1].kill9();
+                    servers[1].restart();
+                }
+            }
+            reached(before + 1_000);
+        }
+        running.store(false, Ordering::Relaxed);
+    });
+    let [answered, refused] = counts.map(AtomicUsize::into_inner);
+    assert!(
+        answered > 10_000 && refused > 0,
+        "{answered} answered, {refused} refused"
+    );
+}
+
+#[test]
+fn a_node_that_does_not_know_our_user_yet_is_waited_for() {
+    let pool = start(Plan {
+        closed: true,
+        ..Plan::default()
+    });
+    let mut client = pool.client();
+    let key = pool.key_on(0, "k");
+    assert_eq!(client.call(&["SET", &key, "v"]), ok());
+    let node = &pool.record.membership().nodes[0];
+    let (user, password) = client_login(&pool.key, node);
+    pool.servers[0].cli(&["ACL", "DELUSER", &user]);
+    client.send(&["GET", &key]);
+    // Nothing else is told before the user is made again.
+    wait_until("the router has lost its connection", || {
+        pool.stats().nodes[&"n0".parse().unwrap()].connections == 0
+    });
+    let_in(&pool.servers[0], &user, password.reveal());
+    assert_eq!(client.read(), bulk("v"));
+    // Left out for good, requests end within their second.
+    pool.servers[0].cli(&["ACL", "DELUSER", &user]);
+    let started = Instant::now();
+    let Value::Error(text) = client.call(&["GET", &key]) else {
+        panic!("nobody is let in")
+    };
+    assert!(
+        text.contains("node n0 does not let this epoch's clients in"),
+        "{text}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn requests_before_any_node_answers_wait_a_second_and_are_told() {
+    let mut pool = start(Plan {
+        nodes: 1,
+        ..Plan::default()
+    });
+    pool.servers[0].kill9();
+    // A router that starts while no node is there.
+    let pool = pool.restarted();
+    let mut client = pool.client();
+    assert_eq!(client.ask("PING"), Value::Simple("PONG".into()));
+    let text = client.error("GET a");
+    assert!(
+        text.starts_with("TRYAGAIN clockwise: no node has answered yet"),
+        "{text}"
+    );
+    let mut pool = pool;
+    pool.servers[0].restart();
+    wait_until("the node serves", || client.ask("SET a 1") == ok());
+}

@@ -1,0 +1,10 @@
+//! The router in front of real servers: what it promises to clients, by plain sockets.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod commands;
+mod faults;
+mod handover;
+mod hostile;
+mod pipelines;
+mod pool;
+mod twin;
