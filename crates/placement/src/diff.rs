@@ -3,10 +3,11 @@
 //! Both circles are walked together over the union of their ends, so the result is exact and complete: the
 //! intervals that come out are all that differs, each as long as it can be, and between them nothing moves.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::{Interval, NodeId, NodeIx, Placement, Position};
+use crate::{Interval, Member, NodeIx, Placement, Position};
 
 /// The comparison of an older placement with a newer one; see [`diff`].
 #[derive(Clone)]
@@ -41,12 +42,25 @@ pub fn diff<'a>(old: &'a Placement, new: &'a Placement) -> Result<Diff<'a>, KeyS
     if old.scheme() != new.scheme() {
         return Err(KeySpaceError);
     }
-    let rank = |id: &NodeId| new.index_of(id).unwrap_or(NodeIx::NONE);
     Ok(Diff {
         old,
         new,
-        new_rank: old.nodes().iter().map(|member| rank(&member.id)).collect(),
+        new_rank: new_ranks(old.nodes(), new.nodes()),
     })
+}
+
+/// For each of the old members its rank among the new ones, both ascending by id.
+fn new_ranks(old: &[Member], new: &[Member]) -> Vec<NodeIx> {
+    let mut at = 0;
+    let mut rank = |member: &Member| {
+        // Nearly all are the same nodes at almost the same ranks.
+        while new.get(at).is_some_and(|new| new.id < member.id) {
+            at += 1;
+        }
+        let same = new.get(at).is_some_and(|new| new.id == member.id);
+        if same { NodeIx::of(at) } else { NodeIx::NONE }
+    };
+    old.iter().map(&mut rank).collect()
 }
 
 /// The two placements do not turn keys into positions alike.
@@ -100,6 +114,59 @@ impl<'a> Diff<'a> {
         Changes::new(self, Grain::Primary)
     }
 
+    /// The intervals with another first owner, where only points at these ascending positions differ.
+    ///
+    /// The same as [`Diff::primaries`] at a fraction of the cost: O(changed points) searches. Both must be
+    /// rings, and each point of one that the other lacks must be at one of the positions.
+    #[must_use]
+    pub fn primaries_at(&self, points: &[Position]) -> Vec<Change<'a>> {
+        let mut changes: Vec<Change<'a>> = Vec::new();
+        let mut done = None;
+        for &through in points {
+            if done.replace(through) == Some(through) {
+                continue;
+            }
+            let after = self.end_below(through);
+            let old = &self.old.replicas_at(through)[..1];
+            let new = &self.new.replicas_at(through)[..1];
+            if !self.differs(Grain::Primary, old, new) {
+                continue;
+            }
+            match changes.last_mut() {
+                Some(last)
+                    if last.interval.through == after && (last.old, last.new) == (old, new) =>
+                {
+                    last.interval.through = through;
+                }
+                _ => changes.push(Change {
+                    interval: Interval { after, through },
+                    old,
+                    new,
+                }),
+            }
+        }
+        // The circle has no seam.
+        if let [first, .., last] = changes.as_mut_slice() {
+            let meet = last.interval.through == first.interval.after;
+            if meet && (last.old, last.new) == (first.old, first.new) {
+                first.interval.after = last.interval.after;
+                changes.pop();
+            }
+        }
+        changes
+    }
+
+    /// The nearest end of either circle below a position that is one; itself if there is no other.
+    fn end_below(&self, position: Position) -> Position {
+        // The end before the interval that ends there, or before the one that the position lies in.
+        let below = |placement: &Placement| {
+            let before = placement.ends.end_before(placement.ends.find(position));
+            (before.next().steps_to(position), before)
+        };
+        let (old, new) = (below(self.old), below(self.new));
+        if old.0 <= new.0 { old.1 } else { new.1 }
+    }
+
     /// The intervals that some node must fetch or may drop: the sets of owners differ.
     pub fn replica_sets(&self) -> impl Iterator<Item = Change<'a>> + '_ {
         Changes::new(self, Grain::Set)
@@ -133,13 +200,52 @@ impl<'a> Diff<'a> {
     }
 }
 
-/// The walk over both circles. Allocates nothing.
+/// One of the two circles, and how far the walk has come on it.
+struct Side<'a> {
+    ends: Cow<'a, [Position]>,
+    lists: &'a [NodeIx],
+    width: usize,
+    // The index of the next end.
+    at: usize,
+}
+
+impl<'a> Side<'a> {
+    fn new(placement: &'a Placement) -> Self {
+        let lists = placement.all_lists();
+        let ends = placement.ends.positions();
+        Self {
+            width: lists.len() / ends.len(),
+            ends,
+            lists,
+            at: 0,
+        }
+    }
+
+    /// The owners of what lies before the next end. Above the last end of a circle lies the interval of its first.
+    fn owners(&self) -> &'a [NodeIx] {
+        let at = if self.at < self.ends.len() {
+            self.at
+        } else {
+            0
+        };
+        &self.lists[at * self.width..][..self.width]
+    }
+
+    /// Goes past all ends up to a position; whether there are none left.
+    fn pass(&mut self, through: Position) -> bool {
+        while self.ends.get(self.at).is_some_and(|&end| end <= through) {
+            self.at += 1;
+        }
+        self.at == self.ends.len()
+    }
+}
+
+/// The walk over both circles.
 struct Changes<'d, 'a> {
     diff: &'d Diff<'a>,
     grain: Grain,
-    // The next end of either circle.
-    old_at: usize,
-    new_at: usize,
+    old: Side<'a>,
+    new: Side<'a>,
     // Where the walk has come to, and where it began; it ends there after one lap.
     after: Position,
     begin: Position,
@@ -156,25 +262,26 @@ struct Stretch<'a> {
 
 impl<'d, 'a> Changes<'d, 'a> {
     fn new(diff: &'d Diff<'a>, grain: Grain) -> Self {
+        let (old, new) = (Side::new(diff.old), Side::new(diff.new));
         let last = diff.old.ends.end_before(0).max(diff.new.ends.end_before(0));
         let mut walk = Self {
             diff,
             grain,
-            old_at: 0,
-            new_at: 0,
+            old,
+            new,
             after: last,
             begin: last,
             done: false,
         };
         // Begin where a run begins, lest one be cut in two. A circle of one run has no such place.
-        let final_old = diff.old.list(diff.old.ends.find(last));
-        let final_new = diff.new.list(diff.new.ends.find(last));
+        let final_old = walk.part(diff.old.replicas_at(last));
+        let final_new = walk.part(diff.new.replicas_at(last));
         loop {
             let next = walk.peek();
-            if !walk.same(&next, final_old, final_new) {
+            if (next.old, next.new) != (final_old, final_new) {
                 break;
             }
-            walk.pass(&next);
+            walk.pass_to(next.through);
             if walk.after == last {
                 break;
             }
@@ -191,40 +298,58 @@ impl<'d, 'a> Changes<'d, 'a> {
         }
     }
 
-    fn same(&self, stretch: &Stretch<'a>, old: &'a [NodeIx], new: &'a [NodeIx]) -> bool {
-        stretch.old == self.part(old) && stretch.new == self.part(new)
-    }
-
+    #[inline]
     fn peek(&self) -> Stretch<'a> {
-        let (old, new) = (self.diff.old, self.diff.new);
-        let (old_count, new_count) = (old.ends.count(), new.ends.count());
-        let (old_left, new_left) = (self.old_at < old_count, self.new_at < new_count);
-        let through = match (old_left, new_left) {
-            (true, true) => old.ends.end(self.old_at).min(new.ends.end(self.new_at)),
-            (true, false) => old.ends.end(self.old_at),
-            (false, _) => new.ends.end(self.new_at),
+        let (old, new) = (
+            self.old.ends.get(self.old.at),
+            self.new.ends.get(self.new.at),
+        );
+        let through = match (old, new) {
+            (Some(old), Some(new)) => *old.min(new),
+            (Some(end), None) | (None, Some(end)) => *end,
+            (None, None) => unreachable!("the walk begins again before both circles end"),
         };
-        // Above the last end of a circle lies the interval of its first.
         Stretch {
             through,
-            old: self.part(old.list(if old_left { self.old_at } else { 0 })),
-            new: self.part(new.list(if new_left { self.new_at } else { 0 })),
+            old: self.part(self.old.owners()),
+            new: self.part(self.new.owners()),
         }
     }
 
-    fn pass(&mut self, stretch: &Stretch<'a>) {
-        let skip = |placement: &Placement, mut at: usize| {
-            let count = placement.ends.count();
-            while at < count && placement.ends.end(at) <= stretch.through {
-                at += 1;
-            }
-            (at, count)
-        };
-        let (old_at, old_count) = skip(self.diff.old, self.old_at);
-        let (new_at, new_count) = skip(self.diff.new, self.new_at);
-        let lap = old_at == old_count && new_at == new_count;
-        (self.old_at, self.new_at) = if lap { (0, 0) } else { (old_at, new_at) };
-        self.after = stretch.through;
+    #[inline]
+    fn pass_to(&mut self, through: Position) {
+        let lap = self.old.pass(through) & self.new.pass(through);
+        if lap {
+            (self.old.at, self.new.at) = (0, 0);
+        }
+        self.after = through;
+    }
+
+    /// Passes over what is alike at a glance: the same end with the same owners on both sides.
+    ///
+    /// Stops before the place where the walk began.
+    #[inline]
+    fn skip_alike(&mut self) {
+        let (old, new) = (&self.old, &self.new);
+        let old_ends = &old.ends[old.at..];
+        let new_ends = &new.ends[new.at..];
+        let old_lists = old.lists[old.at * old.width..].chunks_exact(old.width);
+        let new_lists = new.lists[new.at * new.width..].chunks_exact(new.width);
+        let pairs = old_ends.iter().zip(new_ends).zip(old_lists.zip(new_lists));
+        let alike = pairs.take_while(|((old_end, new_end), (old, new))| {
+            old_end == new_end
+                && **old_end != self.begin
+                && self.diff.new_rank[old[0].get()] == new[0]
+                && (self.grain == Grain::Primary || !self.diff.differs(Grain::List, old, new))
+        });
+        let alike = alike.count();
+        if alike > 0 {
+            let through = old_ends[alike - 1];
+            self.old.at += alike;
+            self.new.at += alike;
+            // Points that share their position with the last one have no interval.
+            self.pass_to(through);
+        }
     }
 }
 
@@ -233,18 +358,20 @@ impl<'a> Iterator for Changes<'_, 'a> {
 
     fn next(&mut self) -> Option<Change<'a>> {
         while !self.done {
+            self.skip_alike();
             let after = self.after;
             let first = self.peek();
+            let differs = self.diff.differs(self.grain, first.old, first.new);
             let mut stretch = first;
-            while stretch.old == first.old && stretch.new == first.new {
-                self.pass(&stretch);
-                if self.after == self.begin {
-                    self.done = true;
+            while (stretch.old, stretch.new) == (first.old, first.new) {
+                self.pass_to(stretch.through);
+                self.done = self.after == self.begin;
+                if self.done || !differs {
                     break;
                 }
                 stretch = self.peek();
             }
-            if self.diff.differs(self.grain, first.old, first.new) {
+            if differs {
                 let interval = Interval {
                     after,
                     through: self.after,

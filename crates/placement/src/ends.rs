@@ -1,19 +1,12 @@
 //! Where the intervals end, and which one holds a position.
 //!
-//! Sorted points are found through an index table with one bucket a point: the high half of
-//! `position × buckets` names the bucket, the bucket names its first point, and the answer is almost
-//! always among the next four. They are compared without branches; a crowded bucket falls back to binary
-//! search within itself. A lookup touches three or four cache lines where binary search touches its depth.
-//!
-//! Equal intervals need no table: the same multiplication gives the interval itself.
+//! Sorted points are searched ([`crate::sorted`]); equal intervals need no table, one multiplication gives
+//! the interval itself.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
+use alloc::borrow::Cow;
 
 use crate::Position;
-
-/// How many points past the bucket's first are compared without branches.
-const WINDOW: usize = 4;
+use crate::sorted::{Sorted, scale};
 
 /// The ends of a circle's intervals, in clockwise order.
 #[derive(Clone, Debug)]
@@ -28,7 +21,7 @@ impl Ends {
     /// How many there are, those without an interval included.
     pub(crate) fn count(&self) -> usize {
         match self {
-            Self::Sorted(sorted) => sorted.count,
+            Self::Sorted(sorted) => sorted.count(),
             Self::Equal(slots) => *slots as usize,
         }
     }
@@ -42,11 +35,29 @@ impl Ends {
         }
     }
 
+    /// All ends in clockwise order.
+    pub(crate) fn positions(&self) -> Cow<'_, [Position]> {
+        match self {
+            Self::Sorted(sorted) => Cow::Borrowed(sorted.positions()),
+            Self::Equal(slots) => (0..*slots as usize)
+                .map(|slot| equal_end(slot, *slots))
+                .collect(),
+        }
+    }
+
+    /// The indexes of the intervals that hold these positions.
+    #[inline]
+    pub(crate) fn find_all(&self, positions: &[Position], found: &mut [usize]) {
+        for (index, &position) in found.iter_mut().zip(positions) {
+            *index = self.find(position);
+        }
+    }
+
     /// Where the interval of this index ends.
     #[inline]
     pub(crate) fn end(&self, index: usize) -> Position {
         match self {
-            Self::Sorted(sorted) => sorted.points[index],
+            Self::Sorted(sorted) => sorted.positions()[index],
             Self::Equal(slots) => equal_end(index, *slots),
         }
     }
@@ -72,85 +83,10 @@ impl Ends {
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
-            Self::Sorted(sorted) => {
-                size_of_val(&*sorted.points) + size_of_val(&*sorted.bucket_first)
-            }
+            Self::Sorted(sorted) => sorted.heap_bytes(),
             Self::Equal(_) => 0,
         }
     }
-}
-
-/// Sorted points with their index table.
-#[derive(Clone, Debug)]
-pub(crate) struct Sorted {
-    // Invariant: ascending, then `WINDOW` times the last position, which never counts as a point.
-    points: Box<[Position]>,
-    count: usize,
-    // Invariant: entry b is the number of points in buckets before b; one entry more than buckets.
-    bucket_first: Box<[u32]>,
-    buckets: u32,
-}
-
-impl Sorted {
-    /// `points` must be ascending and not empty.
-    pub(crate) fn new(mut points: Vec<Position>) -> Self {
-        assert!(
-            points.is_sorted(),
-            "points are searched, so they are sorted"
-        );
-        assert!(
-            !points.is_empty(),
-            "a circle without points has no intervals"
-        );
-        let count = points.len();
-        let buckets = u32::try_from(count).expect("at most 4,000,000 points");
-        let mut bucket_first = alloc::vec![0u32; count + 1];
-        let mut filled = 0;
-        for (index, &point) in (0u32..).zip(&points) {
-            let bucket = scale(point, buckets) as usize;
-            for first in &mut bucket_first[filled..=bucket] {
-                *first = index;
-            }
-            filled = filled.max(bucket + 1);
-        }
-        for first in &mut bucket_first[filled..] {
-            *first = buckets;
-        }
-        points.reserve_exact(WINDOW);
-        points.extend([Position::MAX; WINDOW]);
-        Self {
-            points: points.into(),
-            count,
-            bucket_first: bucket_first.into(),
-            buckets,
-        }
-    }
-
-    #[inline]
-    fn find(&self, position: Position) -> usize {
-        let bucket = scale(position, self.buckets) as usize;
-        let first = self.bucket_first[bucket] as usize;
-        let window = &self.points[first..first + WINDOW];
-        let passed = window.iter().filter(|&&point| point < position).count();
-        let mut index = first + passed;
-        if passed == WINDOW {
-            index = self.find_in_crowd(bucket, position);
-        }
-        if index == self.count { 0 } else { index }
-    }
-
-    #[cold]
-    fn find_in_crowd(&self, bucket: usize, position: Position) -> usize {
-        let first = self.bucket_first[bucket] as usize;
-        let end = self.bucket_first[bucket + 1] as usize;
-        first + self.points[first..end].partition_point(|&point| point < position)
-    }
-}
-
-/// The bucket of a position among so many of equal width: less than `buckets`, never a division.
-#[inline]
-fn scale(position: Position, buckets: u32) -> u32 {
-    ((u128::from(position.0) * u128::from(buckets)) >> 64) as u32
 }
 
 /// The last position that scales to this bucket.
@@ -162,42 +98,6 @@ fn equal_end(bucket: usize, buckets: u32) -> Position {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn check(points: &[u64], positions: impl IntoIterator<Item = u64>) {
-        let sorted = Sorted::new(points.iter().copied().map(Position).collect());
-        for position in positions {
-            let next = points.partition_point(|&point| point < position);
-            let expected = if next == points.len() { 0 } else { next };
-            assert_eq!(
-                sorted.find(Position(position)),
-                expected,
-                "{position} among {points:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_position_on_a_point_is_found_there_and_the_next_one_after_it() {
-        check(&[20, 50, 80], 0..=100);
-        check(&[0, u64::MAX], [0, 1, u64::MAX - 1, u64::MAX]);
-        check(&[0], [0, 1, u64::MAX]);
-        check(&[u64::MAX], [0, 1, u64::MAX]);
-    }
-
-    #[test]
-    fn a_crowded_bucket_is_searched_through() {
-        let crowd: Vec<u64> = (0..1000).map(|n| n * 3).collect();
-        check(&crowd, 0..=3010);
-        let at_the_end: Vec<u64> = (0..100).map(|n| u64::MAX - 99 + n).collect();
-        check(
-            &at_the_end,
-            at_the_end
-                .iter()
-                .flat_map(|&p| [p - 1, p])
-                .chain([0, 1 << 63]),
-        );
-        check(&[7; 40], [0, 6, 7, 8, u64::MAX]);
-    }
 
     #[test]
     fn equal_intervals_end_at_the_last_position_that_scales_to_them() {

@@ -22,6 +22,11 @@ pub enum PlacementError {
         /// The id.
         node: NodeId,
     },
+    /// A node that is to change is no member.
+    NotAMember {
+        /// The node.
+        node: NodeId,
+    },
     /// A member of weight 0 would own nothing: leave it out instead.
     ZeroWeight {
         /// The member.
@@ -112,6 +117,7 @@ impl fmt::Display for PlacementError {
                 write!(f, "{members} members, at most {MEMBERS_MAX} are allowed")
             }
             Self::DuplicateNode { node } => write!(f, "node {node} is given twice"),
+            Self::NotAMember { node } => write!(f, "node {node} is no member"),
             Self::ZeroWeight { node } => write!(f, "node {node} has weight 0"),
             Self::ZeroReplicas => f.write_str("0 replicas: a key needs at least one owner"),
             Self::UnevenDomains {

@@ -45,6 +45,7 @@ mod ring;
 mod scheme;
 mod shortfall;
 mod slots;
+mod sorted;
 mod topology;
 mod weight;
 
@@ -62,7 +63,7 @@ pub use node::{Member, NameFault, NodeId, NodeIdError, NodeIx};
 pub use placement::{OwnedInterval, Placement, Point};
 pub use position::{HexError, Position};
 pub use preference::Preference;
-pub use ring::{MEMBERS_MAX, POINTS_MAX, POINTS_PER_WEIGHT, RingSpec, Spread};
+pub use ring::{MEMBERS_MAX, POINTS_MAX, POINTS_PER_WEIGHT, Ring, RingChange, RingSpec, Spread};
 pub use scheme::{KeyHash, Recipe, Scheme};
 pub use shortfall::Shortfall;
 pub use slots::{Hint, SLOTS_DEFAULT, SLOTS_MAX, SlotShare, SlotsPlan, SlotsSpec};

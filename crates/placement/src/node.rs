@@ -83,6 +83,18 @@ impl NodeIx {
         Self(u16::try_from(rank).expect("a placement has at most 10,000 members"))
     }
 
+    /// The rank of the same node once another one has come at `joined`.
+    #[inline]
+    pub(crate) fn after_join(self, joined: Self) -> Self {
+        Self(self.0 + u16::from(self >= joined))
+    }
+
+    /// The rank of the same node once the one at `left` is gone.
+    #[inline]
+    pub(crate) fn after_leave(self, left: Self) -> Self {
+        Self(self.0 - u16::from(self > left))
+    }
+
     pub(crate) const fn raw(self) -> u16 {
         self.0
     }

@@ -7,9 +7,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::ends::{Ends, Sorted};
+use crate::ends::Ends;
 use crate::preference::Preference;
 use crate::ring::MEMBERS_MAX;
+use crate::sorted::{Sorted, Splice};
 use crate::topology::Topology;
 use crate::{
     Fingerprint, Interval, Member, NodeId, NodeIx, PlacementError, Position, Scheme, Shortfall,
@@ -36,7 +37,7 @@ pub struct Placement {
     pub(crate) topology: Topology,
     pub(crate) ends: Ends,
     // Invariant: row-major, `width` distinct nodes for each end, the owner first.
-    lists: Box<[NodeIx]>,
+    lists: Vec<NodeIx>,
     width: usize,
     replicas: u8,
     // By rank: whether the node stands in any list.
@@ -83,7 +84,7 @@ impl Placement {
         for point in points {
             placed.push((point.position, roll.rank(point.member)?));
         }
-        roll.into_ring(scheme, placed)
+        roll.into_ring(scheme, &placed)
     }
 
     /// The recipe that turns keys into positions.
@@ -197,6 +198,26 @@ impl Placement {
         (0..self.ends.count()).map(|index| (self.ends.end(index), self.list(index)[0]))
     }
 
+    /// The owners of many positions at once: `owners[i]` becomes the owner of `positions[i]`.
+    ///
+    /// On rings too large for the cache it hides one lookup's wait behind the others'.
+    ///
+    /// # Panics
+    /// When the two slices differ in length.
+    pub fn owners_at(&self, positions: &[Position], owners: &mut [NodeIx]) {
+        assert_eq!(positions.len(), owners.len(), "one owner for each position");
+        let mut found = [0; 32];
+        for (positions, owners) in positions
+            .chunks(found.len())
+            .zip(owners.chunks_mut(found.len()))
+        {
+            self.ends.find_all(positions, &mut found[..positions.len()]);
+            for (owner, &index) in owners.iter_mut().zip(&found) {
+                *owner = self.lists[index * self.width];
+            }
+        }
+    }
+
     /// How many points there are, or slots.
     #[must_use]
     pub fn point_count(&self) -> usize {
@@ -214,12 +235,42 @@ impl Placement {
     /// Bytes on the heap for points and lists, members not counted.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        self.ends.heap_bytes() + size_of_val(&*self.lists)
+        self.ends.heap_bytes() + self.lists.capacity() * size_of::<NodeIx>()
     }
 
     /// The preference list of the interval of this index.
     pub(crate) fn preference_from(&self, index: usize) -> Preference<'_> {
         Preference::new(self, index)
+    }
+
+    /// The points of this ring with some taken out and some put in, and their owners.
+    pub(crate) fn splice(
+        &self,
+        splice: &Splice,
+        rename: impl Fn(NodeIx) -> NodeIx,
+        spare: (Sorted, Vec<NodeIx>),
+    ) -> (Sorted, Vec<NodeIx>) {
+        let Ends::Sorted(sorted) = &self.ends else {
+            unreachable!("a ring has sorted points");
+        };
+        if self.width == 1 {
+            return sorted.splice(&self.lists, splice, rename, spare);
+        }
+        let owners: Vec<NodeIx> = self.lists.iter().step_by(self.width).copied().collect();
+        sorted.splice(&owners, splice, rename, spare)
+    }
+
+    /// The storage of a placement that nobody uses any more, and its owners.
+    pub(crate) fn into_storage(self) -> (Sorted, Vec<NodeIx>) {
+        match self.ends {
+            Ends::Sorted(sorted) => (sorted, self.lists),
+            Ends::Equal(_) => (Sorted::default(), self.lists),
+        }
+    }
+
+    /// The owners of all ends, one after the other.
+    pub(crate) fn all_lists(&self) -> &[NodeIx] {
+        &self.lists
     }
 
     #[inline]
@@ -316,22 +367,31 @@ impl Roll {
     pub(crate) fn into_ring(
         self,
         scheme: Scheme,
-        mut points: Vec<(Position, NodeIx)>,
+        points: &[(Position, NodeIx)],
     ) -> Result<Placement, PlacementError> {
         if points.is_empty() {
             return Err(PlacementError::NoPoints);
         }
         // Members stand in the order of their ids, so this is the order by (position, node id).
-        points.sort_unstable();
-        let (ends, owners): (Vec<Position>, Vec<NodeIx>) = points.into_iter().unzip();
+        let (sorted, owners) = Sorted::scatter(points);
+        Ok(self.into_sorted_ring(scheme, sorted, owners))
+    }
+
+    /// A ring of these points, with their owners in the same order.
+    pub(crate) fn into_sorted_ring(
+        self,
+        scheme: Scheme,
+        sorted: Sorted,
+        owners: Vec<NodeIx>,
+    ) -> Placement {
         let nodes = self
             .placed(&owners)
             .iter()
             .filter(|&&placed| placed)
             .count();
         let width = nodes.min(usize::from(self.replicas));
-        let lists = crate::replicas::lists(&owners, &self.topology, self.members.len(), width);
-        Ok(self.into_placement(scheme, Ends::Sorted(Sorted::new(ends)), lists, width))
+        let lists = crate::replicas::lists(owners, &self.topology, self.members.len(), width);
+        self.into_placement(scheme, Ends::Sorted(sorted), lists, width)
     }
 
     /// A placement of these lists, which the caller has checked.
@@ -339,7 +399,7 @@ impl Roll {
         self,
         scheme: Scheme,
         ends: Ends,
-        lists: Box<[NodeIx]>,
+        lists: Vec<NodeIx>,
         width: usize,
     ) -> Placement {
         assert_eq!(lists.len(), ends.count() * width, "every end has its list");

@@ -5,12 +5,12 @@
 //! preferred while there is one, then a fresh rack, and with six replicas over three zones of two racks
 //! every rack gets one. The walk ends when the nodes do.
 //!
-//! Walking from each point would be slow where a zone has few points. Instead the ring is passed backwards
-//! once, keeping every domain's members in the order in which they come next: one step moves one node and
-//! its domains to the front, and a list is read off the fronts. A point costs O(replicas² × levels) at
-//! most, whatever the ring looks like.
+//! Mostly every replica finds a fresh domain of the outermost level a few points on, and walking there from
+//! each point is fastest. Where replicas must share domains, or some domain has so few points that the way
+//! there is long, the ring is passed backwards instead, keeping every domain's members in the order in which
+//! they come next: one step moves one node and its domains to the front, and a list is read off the fronts.
+//! A point costs O(replicas² × levels) then, whatever the ring looks like.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -18,21 +18,27 @@ use crate::NodeIx;
 use crate::topology::Topology;
 
 const NONE: u32 = u32::MAX;
+/// The mean way to a fresh domain from which on passing backwards is cheaper.
+const LONG_WALK: usize = 32;
+
 const LEVELS_MAX: usize = crate::domain::DOMAIN_DEPTH_MAX + 1;
 
 /// The lists of all points, `width` nodes each, given the points' nodes in clockwise order.
 ///
 /// `width` must not exceed the number of distinct nodes among the points.
 pub(crate) fn lists(
-    owners: &[NodeIx],
+    owners: Vec<NodeIx>,
     topology: &Topology,
     nodes: usize,
     width: usize,
-) -> Box<[NodeIx]> {
+) -> Vec<NodeIx> {
     if width == 1 {
-        return owners.into();
+        return owners;
     }
-    let mut order = Order::new(owners, topology, nodes);
+    if topology.outermost() > 1 && fresh_domain_is_near(&owners, topology, width) {
+        return walked_lists(&owners, topology, width);
+    }
+    let mut order = Order::new(&owners, topology, nodes);
     for &owner in owners.iter().rev() {
         order.come_next(owner);
     }
@@ -41,7 +47,49 @@ pub(crate) fn lists(
         order.come_next(owner);
         order.fill(list);
     }
-    lists.into_boxed_slice()
+    lists
+}
+
+/// Whether each of `width` replicas can have a domain of its own, on a way of some points in the mean.
+fn fresh_domain_is_near(owners: &[NodeIx], topology: &Topology, width: usize) -> bool {
+    let mut points = alloc::vec![0u32; topology.outermost()];
+    for &owner in owners {
+        points[topology.outermost_of(owner)] += 1;
+    }
+    points.sort_unstable_by_key(|&points| Reverse(points));
+    // The last replica looks for any domain but those already used, which may be the largest.
+    let fresh: usize = points
+        .iter()
+        .skip(width - 1)
+        .map(|&points| points as usize)
+        .sum();
+    fresh > 0 && owners.len() / fresh < LONG_WALK
+}
+
+/// The lists by walking from each point to the next ones in domains not yet used.
+fn walked_lists(owners: &[NodeIx], topology: &Topology, width: usize) -> Vec<NodeIx> {
+    let domains: Vec<usize> = owners
+        .iter()
+        .map(|&owner| topology.outermost_of(owner))
+        .collect();
+    // For each domain the last start from which it was used.
+    let mut used = alloc::vec![usize::MAX; topology.outermost()];
+    let mut lists = Vec::with_capacity(owners.len() * width);
+    for start in 0..owners.len() {
+        let mut found = 0;
+        for at in (start..owners.len()).chain(0..start) {
+            let domain = &mut used[domains[at]];
+            if *domain != start {
+                *domain = start;
+                lists.push(owners[at]);
+                found += 1;
+                if found == width {
+                    break;
+                }
+            }
+        }
+    }
+    lists
 }
 
 /// The tree of domains, each with its children in the order in which their points come next.

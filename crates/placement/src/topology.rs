@@ -18,6 +18,7 @@ pub(crate) struct Topology {
     // Row-major, `depth` per member: the rank of the path down to that level among all such paths.
     // Invariant: members share a domain at a level exactly when their numbers there are equal.
     domains: Box<[u16]>,
+    outermost: usize,
 }
 
 impl Topology {
@@ -52,15 +53,33 @@ impl Topology {
                 }
             }
         }
+        let highest = domains.iter().step_by(depth.max(1)).max();
+        let outermost = highest.map_or(members.len(), |&highest| usize::from(highest) + 1);
         Ok(Self {
             depth,
             domains: domains.into_boxed_slice(),
+            outermost,
         })
     }
 
     /// How many levels the paths have.
     pub(crate) fn depth(&self) -> usize {
         self.depth
+    }
+
+    /// How many domains the outermost level has; without levels every node is one.
+    pub(crate) fn outermost(&self) -> usize {
+        self.outermost
+    }
+
+    /// The number of a node's domain at the outermost level.
+    #[inline]
+    pub(crate) fn outermost_of(&self, node: NodeIx) -> usize {
+        if self.depth == 0 {
+            node.get()
+        } else {
+            self.domains[node.get() * self.depth].into()
+        }
     }
 
     /// The number of a node's domain at a level.

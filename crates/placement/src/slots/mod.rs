@@ -8,7 +8,6 @@ mod plan;
 mod primaries;
 mod target;
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::ends::Ends;
@@ -56,7 +55,7 @@ impl Placement {
             });
         }
         let owners = table.iter().map(|&member| roll.rank(usize::from(member)));
-        let lists: Box<[NodeIx]> = owners.collect::<Result<Vec<_>, _>>()?.into();
+        let lists = owners.collect::<Result<Vec<NodeIx>, _>>()?;
         for (slot, list) in lists.chunks_exact(width).enumerate() {
             let repeated = list
                 .iter()

@@ -171,7 +171,7 @@ impl SlotsSpec {
         hints.extend(table.newcomers_without_relief(&roll, current, &shared));
         let optimum_over_mean = table.over_mean(&shared.targets);
         check_spread(&rows, width, self.spread, &roll)?;
-        let placement = roll.into_placement(self.scheme, Ends::Equal(count), rows.into(), width);
+        let placement = roll.into_placement(self.scheme, Ends::Equal(count), rows, width);
         Ok(SlotsPlan {
             placement,
             nodes,

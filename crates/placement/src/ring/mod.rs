@@ -4,10 +4,14 @@
 //! a join takes only what lies before the newcomer's points, a leave gives away only what the leaver had,
 //! and a new weight adds or removes points of that node only: points are never scaled by the total.
 
+mod live;
+
 use alloc::vec::Vec;
 
 use crate::modulo::gcd;
 use crate::placement::Roll;
+pub use live::{Ring, RingChange};
+
 use crate::{Member, NodeIx, Placement, PlacementError, Scheme, Weight};
 
 /// The most members of a placement.
@@ -81,11 +85,16 @@ impl RingSpec {
             let node = NodeIx::of(rank);
             points.extend((0..copies).map(|copy| (self.scheme.point(&member.id, copy), node)));
         }
-        let placement = roll.into_ring(self.scheme, points)?;
-        match self.spread {
-            Spread::Widest => Ok(placement),
-            Spread::Distinct { depth } => refuse_shared_domains(placement, depth),
-        }
+        let placement = roll.into_ring(self.scheme, &points)?;
+        enforce(self.spread, placement)
+    }
+}
+
+/// Refuses a ring whose replicas are not spread as they must be.
+fn enforce(spread: Spread, ring: Placement) -> Result<Placement, PlacementError> {
+    match spread {
+        Spread::Widest => Ok(ring),
+        Spread::Distinct { depth } => refuse_shared_domains(ring, depth),
     }
 }
 

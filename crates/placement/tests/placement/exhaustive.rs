@@ -1,12 +1,10 @@
 //! Every small ring there is, against the naive twin: lookup, replicas, preference and diff.
 //!
 //! A release build takes them all, in some minutes: `cargo nextest run --release -p clockwise-placement
-//! --test exhaustive`. A debug build, as the everyday gate uses it, takes every seventh.
+//! exhaustive`. A debug build, as the everyday gate uses it, takes every seventh.
 
-mod twin;
-
+use crate::twin::{self, Domains, Points};
 use clockwise_placement::{Member, NodeIx, Placement, Position, diff};
-use twin::{Domains, Points};
 
 /// Where the eight positions of the small space lie on the circle: crowded together at its seam, and far
 /// apart with both ends of the circle among them.

@@ -1,12 +1,10 @@
 //! Planned slots: the best balance, the widest spread, and provably the fewest moves.
 
-mod seeded;
-
+use crate::seeded::{Random, rounds};
 use clockwise_placement::{
     Hint, Member, NodeIx, Placement, PlacementError, RingSpec, SlotsPlan, SlotsSpec, Spread,
     Weight, diff,
 };
-use seeded::{Random, rounds};
 
 /// Members written as `name`, `name=weight` or `name@domain`.
 fn members<const N: usize>(texts: [&str; N]) -> Vec<Member> {

@@ -1,11 +1,8 @@
 //! Larger random rings against the naive twin, and what holds for every ring.
 
-mod seeded;
-mod twin;
-
+use crate::seeded::{Random, rounds};
+use crate::twin::{self, Domains, Points};
 use clockwise_placement::{Interval, Member, NodeIx, Placement, Position, RingSpec, Weight, diff};
-use seeded::{Random, rounds};
-use twin::{Domains, Points};
 
 /// Up to 12 nodes with up to 20 points, on positions that sometimes collide, in domains of any depth.
 fn random_ring(random: &mut Random) -> (Points, Domains) {

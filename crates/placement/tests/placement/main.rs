@@ -1,0 +1,11 @@
+//! The placement crate from outside, one file a subject.
+
+mod seeded;
+mod twin;
+
+mod building;
+mod changes;
+mod exhaustive;
+mod properties;
+mod slots_plan;
+mod values;
