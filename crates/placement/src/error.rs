@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::maglev::MAGLEV_SIZE_MAX;
 use crate::ring::{MEMBERS_MAX, POINTS_MAX};
 use crate::slots::SLOTS_MAX;
 use crate::{NodeId, Weight};
@@ -76,6 +77,13 @@ pub enum PlacementError {
     SlotCount {
         /// How many were asked for.
         slots: usize,
+    },
+    /// A Maglev table whose size is no prime, below the number of nodes, or above the largest.
+    TableSize {
+        /// The size that was asked for.
+        size: u32,
+        /// The next one that would do.
+        next: u32,
     },
     /// An owner table that does not have one row per slot of as many owners as there can be.
     TableShape {
@@ -160,6 +168,10 @@ impl fmt::Display for PlacementError {
                 write!(f, "member {member} is named, but there are only {members}")
             }
             Self::SlotCount { slots } => write!(f, "{slots} slots, 1 to {SLOTS_MAX} are allowed"),
+            Self::TableSize { size, next } => write!(
+                f,
+                "a table of {size} entries is no prime within 1 a node and {MAGLEV_SIZE_MAX}, {next} would do"
+            ),
             Self::TableShape { entries, expected } => {
                 write!(f, "owner table has {entries} entries instead of {expected}")
             }

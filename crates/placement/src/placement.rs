@@ -363,6 +363,20 @@ impl Roll {
         self.rank_of_given.get(given).copied().ok_or(unknown)
     }
 
+    /// Refuses members that would own nothing.
+    pub(crate) fn refuse_zero_weights(&self) -> Result<(), PlacementError> {
+        match self
+            .members
+            .iter()
+            .find(|member| member.weight.hundredths() == 0)
+        {
+            Some(member) => Err(PlacementError::ZeroWeight {
+                node: member.id.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// A ring of these points, in any order.
     pub(crate) fn into_ring(
         self,

@@ -28,11 +28,7 @@ pub struct Preference<'a> {
 
 impl<'a> Preference<'a> {
     pub(crate) fn new(placement: &'a Placement, start: usize) -> Self {
-        let taken = Taken {
-            inline: [NodeIx::NONE; INLINE],
-            spilled: Vec::new(),
-            count: 0,
-        };
+        let taken = Taken::new();
         Self {
             placement,
             start,
@@ -105,14 +101,22 @@ impl Iterator for Preference<'_> {
 
 /// The nodes already given out.
 #[derive(Clone)]
-struct Taken {
+pub(crate) struct Taken {
     inline: [NodeIx; INLINE],
     spilled: Vec<NodeIx>,
     count: usize,
 }
 
 impl Taken {
-    fn push(&mut self, node: NodeIx) {
+    pub(crate) fn new() -> Self {
+        Self {
+            inline: [NodeIx::NONE; INLINE],
+            spilled: Vec::new(),
+            count: 0,
+        }
+    }
+
+    pub(crate) fn push(&mut self, node: NodeIx) {
         match self.inline.get_mut(self.count) {
             Some(free) => *free = node,
             None => self.spilled.push(node),
@@ -120,14 +124,14 @@ impl Taken {
         self.count += 1;
     }
 
-    fn iter(&self) -> impl Iterator<Item = NodeIx> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = NodeIx> {
         self.inline[..self.count.min(INLINE)]
             .iter()
             .chain(&self.spilled)
             .copied()
     }
 
-    fn contains(&self, node: NodeIx) -> bool {
+    pub(crate) fn contains(&self, node: NodeIx) -> bool {
         self.iter().any(|taken| taken == node)
     }
 }

@@ -12,8 +12,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::flow::{Bounds, Flow, Rows};
 use super::primaries;
 use super::target::{Bound, Holder, Ratio, Targets, targets};
+use crate::draw::{minus_log2, mix};
 use crate::ends::Ends;
-use crate::log::minus_log2;
 use crate::placement::Roll;
 use crate::topology::Topology;
 use crate::{Member, NodeId, NodeIx, Placement, PlacementError, Scheme, Spread};
@@ -598,11 +598,4 @@ fn check_spread(
         }),
         _ => Ok(()),
     }
-}
-
-/// The finalizer of SplitMix64: every bit depends on every bit.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::flow::{Bounds, Flow, Rows, Stuck};
 use super::plan::Table;
 use crate::NodeIx;
-use crate::log::minus_log2;
+use crate::draw::minus_log2;
 
 /// The rows again, each in its final order: the first owner, present owners as they stood, then new ones.
 pub(super) fn choose(rows: &[NodeIx], width: usize, table: &Table<'_>) -> Vec<NodeIx> {

@@ -3,6 +3,7 @@
 mod seeded;
 mod twin;
 
+mod algorithms;
 mod building;
 mod changes;
 mod exhaustive;

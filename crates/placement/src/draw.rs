@@ -1,4 +1,4 @@
-//! The logarithm of a hash in integers, so that every machine ranks weighted nodes alike.
+//! Draws: mixing a hash, and its logarithm in integers, so that every machine ranks weighted nodes alike.
 //!
 //! A node of weight w wins a draw with probability proportional to w when each node draws −ln(u)/w from its
 //! own uniform u and the smallest draw wins. The base of the logarithm cancels out. Floating-point
@@ -57,6 +57,14 @@ pub(crate) fn minus_log2(hash: u64) -> u32 {
     let log = low + (((high - low) * within) >> 32);
     let whole = u64::from(zeros + 1) << FRACTION;
     u32::try_from(whole - log).unwrap_or(u32::MAX)
+}
+
+/// The finalizer of SplitMix64: every bit of the result depends on every bit.
+#[inline]
+pub(crate) fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
 }
 
 #[cfg(test)]
