@@ -4,7 +4,6 @@
 //! A browser sends a page's `Origin`, and the `Host` it was told; a page of another site can choose
 //! neither. It can send a form, but no JSON, without asking first, and we never answer such a question.
 
-use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
 
 use axum::extract::{Request, State};
@@ -12,6 +11,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderName, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use clockwise_client::credentials::Password;
 
 use super::refusal::{Code, Refusal};
 
@@ -22,13 +22,12 @@ pub(super) const BODY_BYTES_MAX: usize = 1024 * 1024;
 #[derive(Clone)]
 pub(super) struct Guard {
     bound: SocketAddr,
-    token: String,
+    token: Password,
 }
 
 impl Guard {
     /// Guards an API bound to this address with this token.
-    pub(super) fn new(bound: SocketAddr, token: String) -> Self {
-        assert!(!token.is_empty(), "an empty token would let everybody in");
+    pub(super) fn new(bound: SocketAddr, token: Password) -> Self {
         Self { bound, token }
     }
 
@@ -112,10 +111,9 @@ impl Guard {
     fn check_token(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let shown = headers
             .get(AUTHORIZATION)
-            .map(|value| value.as_bytes())
-            .unwrap_or_default();
-        let shown = shown.strip_prefix(b"Bearer ").unwrap_or_default();
-        if same_bytes(shown, self.token.as_bytes()) {
+            .and_then(|value| value.to_str().ok());
+        let shown = shown.and_then(|shown| shown.strip_prefix("Bearer "));
+        if shown.is_some_and(|shown| self.token.matches(shown)) {
             return Ok(());
         }
         let words = "this call changes something and needs the token".to_owned();
@@ -148,21 +146,16 @@ fn check_json(headers: &HeaderMap) -> Result<(), Refusal> {
     ))
 }
 
-/// Compares in time that depends on the lengths alone.
-fn same_bytes(a: &[u8], b: &[u8]) -> bool {
-    let difference = a
-        .iter()
-        .zip(b)
-        .fold(0, |sum, (a, b)| black_box(sum | (a ^ b)));
-    a.len() == b.len() && difference == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn outcome(bound: &str, method: Method, headers: &[(&'static str, &str)]) -> Option<Code> {
-        let guard = Guard::new(bound.parse().unwrap(), "secret".to_owned());
+        let guard = Guard::new(bound.parse().unwrap(), Password::generate().unwrap());
+        check(&guard, method, headers)
+    }
+
+    fn check(guard: &Guard, method: Method, headers: &[(&'static str, &str)]) -> Option<Code> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(*name, value.parse().unwrap());
@@ -229,30 +222,30 @@ mod tests {
 
     #[test]
     fn a_change_needs_the_token_and_json() {
+        let token = Password::generate().unwrap();
+        let guard = Guard::new("127.0.0.1:7380".parse().unwrap(), token.clone());
         let host = ("host", "127.0.0.1:7380");
-        let (json, text) = (
-            ("content-type", "application/json; charset=utf-8"),
-            ("content-type", "text/plain"),
+        let json = ("content-type", "application/json; charset=utf-8");
+        let text = ("content-type", "text/plain");
+        let (good, short, long) = (
+            format!("Bearer {}", token.reveal()),
+            format!("Bearer {}", &token.reveal()[1..]),
+            format!("Bearer {}0", token.reveal()),
         );
-        let token = ("authorization", "Bearer secret");
-        let post = |headers: &[_]| outcome("127.0.0.1:7380", Method::POST, headers);
+        let shown = |value| ("authorization", value);
+        let post = |headers: &[_]| check(&guard, Method::POST, headers);
         assert_eq!(post(&[host, json]), Some(Code::Unauthorised));
-        assert_eq!(
-            post(&[host, json, ("authorization", "Bearer secre")]),
-            Some(Code::Unauthorised)
-        );
-        assert_eq!(
-            post(&[host, json, ("authorization", "Bearer secret2")]),
-            Some(Code::Unauthorised)
-        );
-        assert_eq!(
-            post(&[host, json, ("authorization", "secret")]),
-            Some(Code::Unauthorised)
-        );
-        assert_eq!(post(&[host, text, token]), Some(Code::NotJson));
-        assert_eq!(post(&[host, token]), Some(Code::NotJson));
-        assert_eq!(post(&[host, json, token]), None);
-        let put = outcome("127.0.0.1:7380", Method::PUT, &[host, json, token]);
+        for wrong in [short.as_str(), long.as_str(), token.reveal(), "Bearer ", ""] {
+            assert_eq!(
+                post(&[host, json, shown(wrong)]),
+                Some(Code::Unauthorised),
+                "{wrong}"
+            );
+        }
+        assert_eq!(post(&[host, text, shown(&good)]), Some(Code::NotJson));
+        assert_eq!(post(&[host, shown(&good)]), Some(Code::NotJson));
+        assert_eq!(post(&[host, json, shown(&good)]), None);
+        let put = check(&guard, Method::PUT, &[host, json, shown(&good)]);
         assert_eq!(put, Some(Code::MethodNotAllowed));
     }
 }

@@ -10,6 +10,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::{Router, serve};
+use clockwise_client::credentials::Password;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -32,7 +33,7 @@ impl AdminServer {
     ///
     /// # Errors
     /// When the address cannot be bound.
-    pub async fn start(bind: SocketAddr, token: String, calls: Router) -> io::Result<Self> {
+    pub async fn start(bind: SocketAddr, token: Password, calls: Router) -> io::Result<Self> {
         let listener = TcpListener::bind(bind).await?;
         let address = listener.local_addr()?;
         let app = calls
@@ -81,7 +82,9 @@ impl AdminServer {
 ///
 /// # Errors
 /// [`Code::TooLarge`] beyond 1 MiB, [`Code::Invalid`] where the JSON is not what the call takes.
-pub fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Refusal> {
+pub(super) fn parse<T: DeserializeOwned>(
+    body: Result<Bytes, BytesRejection>,
+) -> Result<T, Refusal> {
     let body = body.map_err(|rejection| {
         let code = match rejection.status() {
             StatusCode::PAYLOAD_TOO_LARGE => Code::TooLarge,

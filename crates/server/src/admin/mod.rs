@@ -1,8 +1,14 @@
 //! The admin API: what a person or a program may look at and change, over HTTP and JSON.
 
+pub mod answer;
+pub mod call;
+pub mod calls;
 mod guard;
 pub mod http;
+mod look;
+pub mod operator;
 pub mod refusal;
+pub mod service;
 
 /// The version that every answer names. Within it, fields are only ever added.
 pub const API_VERSION: &str = "clockwise/v1";

@@ -13,6 +13,8 @@ pub enum Code {
     Invalid,
     /// There is no such call, or no such node.
     NotFound,
+    /// It does not fit the pool as it is now.
+    Unfit,
     /// A method that the API does not use.
     MethodNotAllowed,
     /// The `Host` header is not ours.
@@ -42,7 +44,8 @@ impl Code {
     #[must_use]
     pub fn status(self) -> StatusCode {
         match self {
-            Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Invalid => StatusCode::BAD_REQUEST,
+            Self::Unfit => StatusCode::UNPROCESSABLE_ENTITY,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::ForeignHost => StatusCode::MISDIRECTED_REQUEST,

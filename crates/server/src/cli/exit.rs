@@ -4,6 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use crate::admin::refusal::{Code, Refusal};
+use crate::up::run::UpError;
 
 /// The documented exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,7 @@ impl From<Code> for Exit {
             Code::Guard => Self::Guard,
             Code::Unhealthy => Self::Unhealthy,
             Code::NotFound
+            | Code::Unfit
             | Code::MethodNotAllowed
             | Code::ForeignHost
             | Code::ForeignOrigin
@@ -103,5 +105,11 @@ impl From<Refusal> for Failure {
             message: refusal.message,
             next: refusal.next,
         }
+    }
+}
+
+impl From<UpError> for Failure {
+    fn from(error: UpError) -> Self {
+        Self::new(Exit::Failed, error)
     }
 }

@@ -2,9 +2,15 @@
 //!
 //! stdout is data, stderr is talk. Every verb takes `-o json`.
 
+mod change;
 pub mod exit;
+mod interrupt;
+mod lifecycle;
+mod look;
 mod measure;
+mod node;
 pub mod output;
+mod progress;
 pub mod server;
 
 use std::process::ExitCode;
@@ -34,6 +40,38 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Runs nodes, router, rebalancer and admin API in this process until a signal ends it.
+    Up(lifecycle::UpArgs),
+    /// Ends what runs on a folder, also after its `up` was killed.
+    Down(lifecycle::DownArgs),
+    /// Shows the pool: epoch, nodes, what is wrong.
+    Status(look::StatusArgs),
+    /// Prints the node that owns a key.
+    Owner(look::KeyArgs),
+    /// Explains where a key is and why.
+    Route(look::KeyArgs),
+    /// Stages changes of nodes, and lists them.
+    #[command(subcommand)]
+    Node(node::Node),
+    /// Lists what is staged.
+    Staged {
+        #[command(flatten)]
+        target: server::Target,
+    },
+    /// Takes staged edits back.
+    Unstage(node::UnstageArgs),
+    /// Shows what `apply` would do with what is staged.
+    Plan(change::PlanArgs),
+    /// Makes what is staged a change: keys move, and then owners change.
+    Apply(change::ApplyArgs),
+    /// Shows how far the moves have got.
+    Moves(change::MovesArgs),
+    /// Shows or sets how fast keys may move, also while they do.
+    Throttle(change::ThrottleArgs),
+    /// Lets moves go on that stopped, once the cause is mended.
+    Resume(change::ResumeArgs),
+    /// Takes the change in flight back.
+    Abort(change::AbortArgs),
     /// Measures balance and movement of a placement, offline.
     Measure(measure::Args),
     /// Prints completions for a shell.
@@ -58,6 +96,23 @@ pub fn run() -> ExitCode {
 
 fn dispatch(verb: Verb, format: Format) -> Result<Exit, Failure> {
     match verb {
+        Verb::Up(args) => lifecycle::up(args, format),
+        Verb::Down(args) => lifecycle::stop(&args, format),
+        Verb::Status(args) => look::status(&args, format),
+        Verb::Owner(args) => look::owner(&args, format),
+        Verb::Route(args) => look::route(&args, format),
+        Verb::Node(node::Node::Add(args)) => node::add(args, format),
+        Verb::Node(node::Node::Set(args)) => node::set(args, format),
+        Verb::Node(node::Node::Remove(args)) => node::remove(args, format),
+        Verb::Node(node::Node::List { target }) => look::nodes(&target, format),
+        Verb::Staged { target } => look::staged(&target, format),
+        Verb::Unstage(args) => node::unstage(&args, format),
+        Verb::Plan(args) => change::plan(&args, format),
+        Verb::Apply(args) => change::apply(&args, format),
+        Verb::Moves(args) => change::moves(&args, format),
+        Verb::Throttle(args) => change::throttle(&args, format),
+        Verb::Resume(args) => change::resume(&args, format),
+        Verb::Abort(args) => change::abort(&args, format),
         Verb::Measure(args) => measure::run(&args, format),
         Verb::Completions { shell } => completions(shell, format),
     }

@@ -1,11 +1,10 @@
-//! The folder of one `up`: who holds it, and its secrets.
+//! The folder of one `up`, which only its owner may read.
 //!
-//! Everything that `up` keeps lies below one folder that only its owner may read: the record, the
-//! keys and passwords, and one folder per node that it started itself. A file lock says which
-//! process holds the folder; it goes with the process, however that ends.
+//! Everything that `up` keeps lies below it: the record, keys and passwords, and one folder per node
+//! that it started itself. The record's store holds the lock that says which process has the folder.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -15,11 +14,11 @@ use clockwise_placement::NodeId;
 pub const ADMIN_ADDRESS: &str = "admin.addr";
 /// The token that calls which change something must show.
 pub const ADMIN_TOKEN: &str = "admin.token";
+/// The key from which the passwords of clients at the nodes derive.
+pub const POOL_KEY: &str = "pool.key";
 /// The administrator's password of every node that `up` started.
 pub const NODES_PASSWORD: &str = "nodes.password";
-const HOLDER: &str = "up.pid";
 const NODES: &str = "nodes";
-const SECRET_BYTES: usize = 32;
 
 /// Why the folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -33,25 +32,11 @@ pub enum DataDirError {
         /// The system's words.
         source: io::Error,
     },
-    /// Another process runs on this folder.
-    #[error("{} is in use by process {pid}", path.display())]
-    InUse {
-        /// The folder.
-        path: PathBuf,
-        /// The process that holds it; 0 if it has not said yet.
-        pid: u32,
-    },
     /// A node's name cannot be a folder's.
     #[error("a node started here cannot be called {id}: the name must not begin with a dot")]
     NodeName {
         /// The name.
         id: NodeId,
-    },
-    /// The system's random source failed.
-    #[error("no random bytes: {why}")]
-    Random {
-        /// The system's words.
-        why: String,
     },
 }
 
@@ -59,12 +44,6 @@ pub enum DataDirError {
 #[derive(Clone, Debug)]
 pub struct DataDir {
     path: PathBuf,
-}
-
-/// The right to use a data folder. Ends with the process or when dropped.
-#[derive(Debug)]
-pub struct Held {
-    _lock: File,
 }
 
 impl DataDir {
@@ -98,40 +77,6 @@ impl DataDir {
         &self.path
     }
 
-    /// Takes the folder for this process.
-    ///
-    /// # Errors
-    /// [`DataDirError::InUse`] with the holder's process id when another process has it.
-    pub fn hold(&self) -> Result<Held, DataDirError> {
-        let path = self.path.join(HOLDER);
-        let failed = |source| file_error(&path, source);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
-            Err(TryLockError::WouldBlock) => {
-                let mut text = String::new();
-                file.read_to_string(&mut text).map_err(failed)?;
-                let pid = text.trim().parse().unwrap_or(0);
-                return Err(DataDirError::InUse {
-                    path: self.path.clone(),
-                    pid,
-                });
-            }
-        }
-        file.set_len(0).map_err(failed)?;
-        file.rewind().map_err(failed)?;
-        write!(file, "{}", std::process::id()).map_err(failed)?;
-        Ok(Held { _lock: file })
-    }
-
     /// The text of a file in the folder, without surrounding white space; `None` if it is missing.
     ///
     /// # Errors
@@ -163,19 +108,6 @@ impl DataDir {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(&path, error)),
             _ => Ok(()),
         }
-    }
-
-    /// The secret in a file of the folder; made from random bytes the first time it is asked for.
-    ///
-    /// # Errors
-    /// When it can be neither read nor made.
-    pub fn secret(&self, name: &str) -> Result<String, DataDirError> {
-        if let Some(text) = self.read(name)?.filter(|text| !text.is_empty()) {
-            return Ok(text);
-        }
-        let secret = random_hex()?;
-        self.write(name, &secret)?;
-        Ok(secret)
     }
 
     /// The folder of a node that was or will be started here.
@@ -214,15 +146,16 @@ impl DataDir {
         Ok(ids)
     }
 
-    /// Puts a removed node's folder out of the way. Nothing is deleted: what a server kept stays readable.
+    /// Puts a removed node's folder out of the way, under the revision that no longer names the node.
+    /// Nothing is deleted: what a server kept stays readable.
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn retire_node(&self, id: &NodeId, generation: u64) -> Result<(), DataDirError> {
+    pub fn retire_node(&self, id: &NodeId, revision: u64) -> Result<(), DataDirError> {
         let from = self.node(id)?;
         let retired = self.path.join(NODES).join(".removed");
         make_private_folder(&retired)?;
-        let to = retired.join(format!("{id}-{generation}"));
+        let to = retired.join(format!("{id}-{revision}"));
         match fs::rename(&from, &to) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(&from, error)),
             _ => Ok(()),
@@ -262,18 +195,6 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), DataDirError> {
     written.map_err(|source| file_error(path, source))
 }
 
-/// 32 random bytes as 64 hex digits.
-///
-/// # Errors
-/// When the system's random source fails.
-pub fn random_hex() -> Result<String, DataDirError> {
-    let mut bytes = [0; SECRET_BYTES];
-    getrandom::fill(&mut bytes).map_err(|error| DataDirError::Random {
-        why: error.to_string(),
-    })?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
 fn file_error(path: &Path, source: io::Error) -> DataDirError {
     DataDirError::File {
         path: path.to_owned(),
@@ -288,37 +209,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_holder_learns_who_has_the_folder() {
+    fn what_is_written_belongs_to_the_owner_alone() {
         let scratch = tempfile::tempdir().unwrap();
         let dir = DataDir::create(&scratch.path().join("data")).unwrap();
-        let held = dir.hold().unwrap();
-        match dir.hold() {
-            Err(DataDirError::InUse { pid, .. }) => assert_eq!(pid, std::process::id()),
-            other => panic!("held twice: {other:?}"),
-        }
-        drop(held);
-        dir.hold().unwrap();
-    }
-
-    #[test]
-    fn secrets_stay_and_belong_to_the_owner_alone() {
-        let scratch = tempfile::tempdir().unwrap();
-        let dir = DataDir::create(&scratch.path().join("data")).unwrap();
-        let secret = dir.secret(ADMIN_TOKEN).unwrap();
+        dir.write(ADMIN_ADDRESS, "127.0.0.1:1").unwrap();
         assert_eq!(
-            (secret.len(), dir.secret(ADMIN_TOKEN).unwrap()),
-            (64, secret.clone())
+            dir.read(ADMIN_ADDRESS).unwrap().as_deref(),
+            Some("127.0.0.1:1")
         );
-        assert_ne!(secret, dir.secret(NODES_PASSWORD).unwrap());
         for (path, mode) in [
             (dir.path().to_owned(), 0o700),
-            (dir.path().join(ADMIN_TOKEN), 0o600),
+            (dir.path().join(ADMIN_ADDRESS), 0o600),
         ] {
             assert_eq!(
                 fs::metadata(path).unwrap().permissions().mode() & 0o777,
                 mode
             );
         }
+        dir.remove(ADMIN_ADDRESS).unwrap();
+        assert_eq!(dir.read(ADMIN_ADDRESS).unwrap(), None);
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub enum FleetError {
 /// Gives orders to the task that owns the servers.
 #[derive(Clone, Debug)]
 pub struct Fleet {
+    engine: RedisServers,
     orders: mpsc::Sender<Order>,
 }
 
@@ -48,12 +49,22 @@ enum Order {
     End {
         id: NodeId,
         deadline: Instant,
-        done: oneshot::Sender<Result<(), FleetError>>,
+        done: oneshot::Sender<Result<bool, FleetError>>,
     },
     EndAll {
+        which: Which,
         deadline: Instant,
         done: oneshot::Sender<Vec<FleetError>>,
     },
+}
+
+/// Which servers to end at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// All: the cluster ends.
+    All,
+    /// Those that were not there before: the start failed, and what was found is left as it was.
+    Started,
 }
 
 /// A server that was started or found.
@@ -83,10 +94,10 @@ impl Fleet {
     pub fn spawn(engine: RedisServers) -> (Self, JoinHandle<()>) {
         let (orders, inbox) = mpsc::channel(ORDERS_MAX);
         let keeper = Keeper {
-            engine,
+            engine: engine.clone(),
             kept: BTreeMap::new(),
         };
-        (Self { orders }, tokio::spawn(keeper.run(inbox)))
+        (Self { engine, orders }, tokio::spawn(keeper.run(inbox)))
     }
 
     /// Runs a node's server: adopts the one left running or starts a new one, on this port if one is given.
@@ -102,11 +113,11 @@ impl Fleet {
         .await?
     }
 
-    /// Ends a node's server; its data is saved as far as it persists any.
+    /// Ends a node's server; its data is saved as far as it persists any. Says whether there was one.
     ///
     /// # Errors
     /// When the system does not let us.
-    pub async fn end(&self, id: &NodeId, deadline: Instant) -> Result<(), FleetError> {
+    pub async fn end(&self, id: &NodeId, deadline: Instant) -> Result<bool, FleetError> {
         self.order(|done| Order::End {
             id: id.clone(),
             deadline,
@@ -115,9 +126,17 @@ impl Fleet {
         .await?
     }
 
-    /// Ends all servers and takes no more orders; returns what went wrong.
-    pub async fn end_all(&self, deadline: Instant) -> Vec<FleetError> {
-        let ended = self.order(|done| Order::EndAll { deadline, done }).await;
+    /// Ends servers and takes no more orders; returns what went wrong.
+    pub async fn end_all(&self, which: Which, deadline: Instant) -> Vec<FleetError> {
+        // The order waits behind a start that may wait for long.
+        self.engine.begin_end();
+        let ended = self
+            .order(|done| Order::EndAll {
+                which,
+                deadline,
+                done,
+            })
+            .await;
         ended.unwrap_or_else(|error| vec![error])
     }
 
@@ -144,8 +163,8 @@ impl Keeper {
                     // Whoever asked may have gone; the order is carried out all the same.
                     Some(Order::Run { id, port, done }) => drop(done.send(self.start(id, port).await)),
                     Some(Order::End { id, deadline, done }) => drop(done.send(self.end(&id, deadline).await)),
-                    Some(Order::EndAll { deadline, done }) => {
-                        drop(done.send(self.end_all(deadline).await));
+                    Some(Order::EndAll { which, deadline, done }) => {
+                        drop(done.send(self.end_all(which, deadline).await));
                         return;
                     }
                     None => return,
@@ -173,17 +192,21 @@ impl Keeper {
         Ok(running)
     }
 
-    async fn end(&mut self, id: &NodeId, deadline: Instant) -> Result<(), FleetError> {
+    async fn end(&mut self, id: &NodeId, deadline: Instant) -> Result<bool, FleetError> {
         let Some(kept) = self.kept.remove(id) else {
-            return Ok(());
+            return Ok(false);
         };
         let engine = self.engine.clone();
-        Ok(blocking(move || engine.end(kept.server, deadline)).await?)
+        blocking(move || engine.end(kept.server, deadline)).await?;
+        Ok(true)
     }
 
-    async fn end_all(&mut self, deadline: Instant) -> Vec<FleetError> {
+    async fn end_all(&mut self, which: Which, deadline: Instant) -> Vec<FleetError> {
         let mut ending = Vec::new();
         for (_, kept) in std::mem::take(&mut self.kept) {
+            if which == Which::Started && kept.server.adopted {
+                continue;
+            }
             let engine = self.engine.clone();
             ending.push(spawn_blocking(move || engine.end(kept.server, deadline)));
         }

@@ -1,6 +1,12 @@
 //! One process that is a whole small cluster.
 
 pub mod data_dir;
+pub mod down;
+mod first;
 pub mod fleet;
 pub mod process;
 pub mod redis_server;
+mod retire;
+pub mod run;
+pub mod settings;
+mod views;

@@ -37,6 +37,14 @@ impl ProcessId {
         Self::of(self.pid) == Some(self)
     }
 
+    /// Asks it to end. One that is gone is fine.
+    ///
+    /// # Errors
+    /// When the system does not let us signal it.
+    pub fn ask_to_end(self) -> io::Result<()> {
+        self.signal(Signal::TERM)
+    }
+
     /// Asks it to end, waits, and ends it the hard way at the deadline. Says whether it went by itself.
     ///
     /// # Errors

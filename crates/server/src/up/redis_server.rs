@@ -11,8 +11,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use clockwise_client::credentials::Password;
 use clockwise_placement::NodeId;
 use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
 use serde::{Deserialize, Serialize};
@@ -27,7 +30,7 @@ const CARD: &str = "server.json";
 const CONFIG: &str = "redis.conf";
 const LOG: &str = "redis.log";
 
-/// A server that loads a large append-only file answers, but says that it loads.
+/// Until a server answers; what it then needs to load its data does not count.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -116,7 +119,9 @@ pub struct RedisServers {
     binary: PathBuf,
     dir: DataDir,
     persist: Persist,
-    password: String,
+    password: Password,
+    // Set once nothing more is to be started: whoever waits for a server then stops waiting.
+    ending: Arc<AtomicBool>,
 }
 
 /// A server that answers.
@@ -144,7 +149,7 @@ struct Card {
 impl RedisServers {
     /// Servers of the binary that the environment names, below `dir`.
     #[must_use]
-    pub fn new(dir: DataDir, persist: Persist, password: String) -> Self {
+    pub fn new(dir: DataDir, persist: Persist, password: Password) -> Self {
         let named = std::env::var_os(BINARY_VARIABLE).filter(|name| !name.is_empty());
         let binary = named.map_or_else(|| PathBuf::from(BINARY), PathBuf::from);
         Self {
@@ -152,7 +157,13 @@ impl RedisServers {
             dir,
             persist,
             password,
+            ending: Arc::default(),
         }
+    }
+
+    /// From now on nobody waits for a server to become ready.
+    pub fn begin_end(&self) {
+        self.ending.store(true, Ordering::Relaxed);
     }
 
     /// Whether the binary can be started at all.
@@ -197,11 +208,11 @@ impl RedisServers {
             pid: card.process.pid,
             why,
         };
-        let asked_at = Instant::now();
         let answer = loop {
             match self.ask(card.port) {
-                Ok(answer) if answer.loading && asked_at.elapsed() < READY_WITHIN => {
-                    std::thread::sleep(POLL)
+                // However long it takes: a server that loads is busy with our own data.
+                Ok(answer) if answer.loading && !self.ending.load(Ordering::Relaxed) => {
+                    std::thread::sleep(POLL);
                 }
                 Ok(answer) => break answer,
                 Err(why) => return Err(stranger(why)),
@@ -314,7 +325,7 @@ impl RedisServers {
                 binary: self.binary.clone(),
                 source,
             })?;
-        match self.wait_ready(id, port, &mut child) {
+        match self.wait_ready(port, &mut child) {
             Ok(card) => {
                 let text = serde_json::to_string(&card).map_err(|error| system(error.into()))?;
                 write_private(&folder.join(CARD), &text)?;
@@ -352,8 +363,8 @@ impl RedisServers {
         }
     }
 
-    fn wait_ready(&self, id: &NodeId, port: u16, child: &mut Child) -> Result<Card, Unready> {
-        let deadline = Instant::now() + READY_WITHIN;
+    fn wait_ready(&self, port: u16, child: &mut Child) -> Result<Card, Unready> {
+        let mut deadline = Instant::now() + READY_WITHIN;
         let late = |why: &str| Unready::Late(why.to_owned());
         loop {
             if child
@@ -369,7 +380,8 @@ impl RedisServers {
                 // A stranger may hold the port while our process is on its way to find that out.
                 Ok(answer) if answer.pid != pid => format!("process {} answers there", answer.pid),
                 Ok(answer) if answer.loading => {
-                    tracing::info!(node = %id, "loading its append-only file");
+                    // However long it takes: a server that loads is busy with our own data.
+                    deadline = Instant::now() + READY_WITHIN;
                     "it is loading its data".to_owned()
                 }
                 Ok(answer) => {
@@ -382,7 +394,7 @@ impl RedisServers {
                 }
                 Err(why) => why,
             };
-            if Instant::now() >= deadline {
+            if Instant::now() >= deadline || self.ending.load(Ordering::Relaxed) {
                 return Err(Unready::Late(last));
             }
             std::thread::sleep(POLL);
@@ -391,7 +403,7 @@ impl RedisServers {
 
     /// Asks the server on a port who it is, with our password.
     fn ask(&self, port: u16) -> Result<Answer, String> {
-        let settings = RedisConnectionInfo::default().set_password(&self.password);
+        let settings = RedisConnectionInfo::default().set_password(self.password.reveal());
         let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), port);
         let ask = || -> redis::RedisResult<String> {
             let info = address.into_connection_info()?.set_redis_settings(settings);
@@ -446,7 +458,7 @@ impl RedisServers {
              appendonly {appendonly}\n\
              appendfsync everysec\n\
              always-show-logo no\n",
-            password = self.password,
+            password = self.password.reveal(),
             data = quoted(&folder.join("data")),
         )
     }
@@ -530,7 +542,7 @@ mod tests {
 
     fn servers(folder: &Path, persist: Persist) -> RedisServers {
         let dir = DataDir::create(folder).unwrap();
-        let password = dir.secret(super::super::data_dir::NODES_PASSWORD).unwrap();
+        let password = Password::generate().unwrap();
         RedisServers::new(dir, persist, password)
     }
 
@@ -539,7 +551,7 @@ mod tests {
     }
 
     fn set(servers: &RedisServers, port: u16, key: &str, value: &str) {
-        let info = format!("redis://:{}@127.0.0.1:{port}/", servers.password);
+        let info = format!("redis://:{}@127.0.0.1:{port}/", servers.password.reveal());
         let mut connection = redis::Client::open(info).unwrap().get_connection().unwrap();
         let () = redis::cmd("SET")
             .arg(key)
@@ -549,7 +561,7 @@ mod tests {
     }
 
     fn get(servers: &RedisServers, port: u16, key: &str) -> Option<String> {
-        let info = format!("redis://:{}@127.0.0.1:{port}/", servers.password);
+        let info = format!("redis://:{}@127.0.0.1:{port}/", servers.password.reveal());
         let mut connection = redis::Client::open(info).unwrap().get_connection().unwrap();
         redis::cmd("GET").arg(key).query(&mut connection).unwrap()
     }

@@ -1,0 +1,285 @@
+//! What an operator does to a pool's record: stage, take back, apply, throttle.
+//!
+//! Every act reads the record, asks the pure crate for the next one, and commits that against the revision
+//! it was read at. If another commit came first, the act is thought through again from the newer record.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clockwise_client::store::{CommitError, ReadError, Store};
+use clockwise_cluster::{
+    Apply, ApplyError, Edit, EditError, Epoch, Nonce, Record, StageError, Throttle, Unstage,
+    UnstageError,
+};
+
+use super::call::ThrottleCall;
+use super::refusal::{Code, Refusal};
+use crate::rebalancer::AbortRefused;
+
+/// Two operators at once are rare; a rebalancer commits a few times a second at most.
+pub(super) const TRIES_MAX: usize = 16;
+
+/// Changes the record of one pool as an operator asks.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    store: Arc<dyn Store>,
+}
+
+impl Operator {
+    /// An operator of the pool in this store.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store }
+    }
+
+    /// The record as of now.
+    ///
+    /// # Errors
+    /// When the store cannot be read or holds no pool.
+    pub async fn record(&self) -> Result<Arc<Record>, Refusal> {
+        match self.store.read().await {
+            Ok(Some(record)) => Ok(record),
+            Ok(None) => Err(Refusal::new(
+                Code::NotFound,
+                "the store holds no pool".to_owned(),
+            )),
+            Err(error) => Err(unread(&error)),
+        }
+    }
+
+    /// Stages edits, all or none.
+    ///
+    /// # Errors
+    /// The first edit that does not fit, or a store that does not commit.
+    pub async fn stage(&self, edits: &[Edit]) -> Result<Arc<Record>, Refusal> {
+        self.act(|record| {
+            let mut next = record.clone();
+            for edit in edits {
+                next = next.stage(edit.clone())?;
+            }
+            Ok(next)
+        })
+        .await
+    }
+
+    /// Takes staged edits back.
+    ///
+    /// # Errors
+    /// Nothing to take back, or another staged edit that needs it.
+    pub async fn unstage(&self, which: &Unstage) -> Result<Arc<Record>, Refusal> {
+        self.act(|record| Ok(record.unstage(which)?)).await
+    }
+
+    /// The record, and the same with all that is staged made a change; nothing is committed yet.
+    ///
+    /// # Errors
+    /// Another epoch than `expected`, another change in flight, nothing to do, or a layout that cannot be.
+    pub async fn draft(
+        &self,
+        expected: Option<Epoch>,
+        allowed_writers: &[String],
+    ) -> Result<(Arc<Record>, Record), Refusal> {
+        let record = self.record().await?;
+        let next = applied(&record, expected, allowed_writers)?;
+        Ok((record, next))
+    }
+
+    /// Sets how fast moves may go.
+    ///
+    /// # Errors
+    /// When the store does not commit.
+    pub async fn throttle(&self, call: &ThrottleCall) -> Result<Arc<Record>, Refusal> {
+        self.act(|record| {
+            let old = record.options().throttle;
+            Ok(record.with_throttle(Throttle {
+                keys_per_second: call.keys_per_second.unwrap_or(old.keys_per_second),
+                bytes_per_second: call.bytes_per_second.unwrap_or(old.bytes_per_second),
+            }))
+        })
+        .await
+    }
+
+    async fn act(
+        &self,
+        think: impl Fn(&Record) -> Result<Record, Refusal>,
+    ) -> Result<Arc<Record>, Refusal> {
+        for _ in 0..TRIES_MAX {
+            let record = self.record().await?;
+            let next = think(&record)?;
+            if let Some(committed) = self.commit(&record, next).await? {
+                return Ok(committed);
+            }
+        }
+        Err(overtaken())
+    }
+
+    /// The committed record, or none if another commit came first: then everything is to be thought again.
+    ///
+    /// # Errors
+    /// When the store does not commit for another reason.
+    pub async fn commit(
+        &self,
+        record: &Record,
+        next: Record,
+    ) -> Result<Option<Arc<Record>>, Refusal> {
+        match self.store.commit(record.revision(), next, None).await {
+            Ok(committed) => Ok(Some(committed)),
+            Err(CommitError::Conflict { .. }) => Ok(None),
+            Err(error) => Err(uncommitted(&error)),
+        }
+    }
+}
+
+/// The record after `apply`, these users of the nodes allowed to write from then on.
+fn applied(
+    record: &Record,
+    expected: Option<Epoch>,
+    allowed_writers: &[String],
+) -> Result<Record, Refusal> {
+    let mut exhausted = None;
+    let mut nonces = || {
+        let mut bytes = [0; 16];
+        if let Err(error) = getrandom::fill(&mut bytes) {
+            exhausted = Some(error);
+        }
+        Nonce::new(bytes)
+    };
+    let name = change_name(record.epoch().next());
+    let request = Apply {
+        expected: expected.unwrap_or(record.epoch()),
+        id: name
+            .parse()
+            .map_err(|error| Refusal::new(Code::Failed, format!("{name}: {error}")))?,
+        now_ms: now_ms(),
+        nonces: &mut nonces,
+    };
+    let mut next = record.apply(request)?;
+    if let Some(error) = exhausted {
+        return Err(Refusal::new(
+            Code::Failed,
+            format!("no random bytes: {error}"),
+        ));
+    }
+    if !allowed_writers.is_empty() {
+        let mut writers = next.options().foreign_writers.clone();
+        writers.extend(
+            allowed_writers
+                .iter()
+                .filter(|user| !record.options().foreign_writers.contains(user))
+                .cloned(),
+        );
+        next = next
+            .with_foreign_writers(writers)
+            .map_err(|error| Refusal::new(Code::Invalid, error.to_string()))?;
+    }
+    Ok(next)
+}
+
+/// The name of the change that began an epoch.
+pub(super) fn change_name(epoch: Epoch) -> String {
+    format!("change-{epoch}")
+}
+
+/// Somebody else keeps changing the record.
+pub(super) fn overtaken() -> Refusal {
+    let words = format!("other commits came first {TRIES_MAX} times in a row");
+    Refusal::new(Code::Conflict, words).with_next("try again".to_owned())
+}
+
+/// Milliseconds since 1970, as the record keeps times.
+#[must_use]
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+fn unread(error: &ReadError) -> Refusal {
+    Refusal::new(Code::StoreUnreachable, error.to_string())
+}
+
+fn uncommitted(error: &CommitError) -> Refusal {
+    let code = match error {
+        CommitError::TooLarge(_) => Code::Guard,
+        CommitError::Conflict { .. } | CommitError::EpochWentBack { .. } => Code::Conflict,
+        CommitError::Read(_) | CommitError::Unreachable { .. } | CommitError::Unknown { .. } => {
+            Code::StoreUnreachable
+        }
+        _ => Code::Failed,
+    };
+    let refusal = Refusal::new(code, error.to_string());
+    match error {
+        CommitError::Unknown { .. } => refusal.with_next("clockwise status".to_owned()),
+        _ => refusal,
+    }
+}
+
+impl From<StageError> for Refusal {
+    fn from(error: StageError) -> Self {
+        let code = match &error {
+            StageError::Edit(edit) => code_of(edit),
+            StageError::ReplicasInStore => Code::Guard,
+            _ => Code::Unfit,
+        };
+        let next = match &error {
+            StageError::Stale(stale) => Some(format!("clockwise unstage {}", stale.id)),
+            StageError::Edit(EditError::UnknownNode { .. }) => {
+                Some("clockwise node list".to_owned())
+            }
+            _ => None,
+        };
+        Self {
+            code,
+            message: error.to_string(),
+            next,
+        }
+    }
+}
+
+fn code_of(error: &EditError) -> Code {
+    match error {
+        EditError::UnknownNode { .. } => Code::NotFound,
+        EditError::ZeroWeight { .. } => Code::Invalid,
+        EditError::LastNode { .. } => Code::Guard,
+        _ => Code::Unfit,
+    }
+}
+
+impl From<UnstageError> for Refusal {
+    fn from(error: UnstageError) -> Self {
+        let code = match &error {
+            UnstageError::NotStaged => Code::NotFound,
+            _ => Code::Unfit,
+        };
+        Self::new(code, error.to_string()).with_next("clockwise staged".to_owned())
+    }
+}
+
+impl From<ApplyError> for Refusal {
+    fn from(error: ApplyError) -> Self {
+        let (code, next) = match &error {
+            ApplyError::EpochMoved { .. } => (Code::Conflict, "clockwise plan"),
+            ApplyError::ChangeInFlight { .. } => (Code::Conflict, "clockwise moves --watch"),
+            ApplyError::NothingStaged => (Code::Unfit, "clockwise node add|set|remove ID"),
+            ApplyError::CannotMove { .. } | ApplyError::TooLarge(_) => {
+                (Code::Guard, "clockwise staged")
+            }
+            _ => (Code::Unfit, "clockwise staged"),
+        };
+        Self::new(code, error.to_string()).with_next(next.to_owned())
+    }
+}
+
+impl From<AbortRefused> for Refusal {
+    fn from(error: AbortRefused) -> Self {
+        let code = match &error {
+            AbortRefused::NoChange => Code::Unfit,
+            AbortRefused::GoingBack | AbortRefused::Contended => Code::Conflict,
+            AbortRefused::Record(_) => Code::Guard,
+            AbortRefused::Store(error) => return uncommitted(error),
+            _ => Code::Failed,
+        };
+        Self::new(code, error.to_string()).with_next("clockwise moves".to_owned())
+    }
+}

@@ -1,0 +1,297 @@
+//! What stands behind the calls: the record's operator, and looks at nodes, traffic and moves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clockwise_client::store::ReadError;
+use clockwise_cluster::{Address, ApplyError, Edit, Epoch, Held, Node, Record, Unstage, View};
+use clockwise_placement::{Domain, NodeId};
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::answer::{Moves, NodeStatus, Plan, Route, Status};
+use super::call::{ApplyCall, StartCall};
+use super::look;
+use super::operator::{Operator, TRIES_MAX, now_ms, overtaken};
+use super::refusal::{Code, Refusal};
+use crate::driver::{Driver, NodeAddress, NodeFacts};
+use crate::rebalancer::{Door, RebalancerHandle, preflight};
+use crate::up::fleet::Fleet;
+
+/// A look at a node is worth no longer wait: a status without its keys is better than none.
+const INSPECT_WITHIN: Duration = Duration::from_secs(2);
+
+/// All that the admin API needs.
+pub struct Service {
+    /// Changes the record.
+    pub operator: Operator,
+    /// Looks at nodes.
+    pub driver: Arc<dyn Driver>,
+    /// Requests a second that the router sends to each node.
+    pub rates: Box<dyn Fn() -> Rates + Send + Sync>,
+    /// Starts and ends servers of this process.
+    pub fleet: Fleet,
+    /// The view that this process routes by.
+    pub views: watch::Receiver<Arc<View>>,
+    /// What the store has to complain about.
+    pub trouble: watch::Receiver<Option<ReadError>>,
+    /// Moves data, and decides whom nodes let in.
+    pub rebalancer: Arc<RebalancerHandle>,
+    /// Set to end this process.
+    pub ending: watch::Sender<bool>,
+}
+
+/// Requests a second by node.
+pub type Rates = BTreeMap<NodeId, u64>;
+
+/// What a look at each node gave.
+type Facts = BTreeMap<NodeId, Result<NodeFacts, String>>;
+
+impl Service {
+    /// How the pool is.
+    pub(super) async fn status(&self) -> Result<(Arc<Record>, Status), Refusal> {
+        let record = self.operator.record().await?;
+        let view = self.view_of(&record)?;
+        let facts = self.inspect(&record).await;
+        let rates = (self.rates)();
+        let nodes = view.nodes().iter().zip(look::shares(&view));
+        let nodes = nodes.map(|(node, share)| {
+            let rate = rates.get(&node.id).copied().unwrap_or(0);
+            node_status(node, share, rate, facts.get(&node.id))
+        });
+        let membership = record.membership();
+        let status = Status {
+            pool: record.pool().to_string(),
+            protocol: record.protocol().to_string(),
+            class: record.class().to_string(),
+            revision: record.revision().get(),
+            fingerprint: view.fingerprint().to_string(),
+            scheme: membership.scheme.to_string(),
+            generator: membership.generator.to_string(),
+            replicas: membership.replicas,
+            change: record.change().map(look::summary),
+            staged: record.staged().len(),
+            nodes: nodes.collect(),
+            problems: self.problems(&facts),
+        };
+        Ok((record, status))
+    }
+
+    fn problems(&self, facts: &Facts) -> Vec<String> {
+        let mut problems: Vec<String> = facts
+            .values()
+            .filter_map(|facts| facts.as_ref().err().cloned())
+            .collect();
+        problems.extend(
+            self.trouble
+                .borrow()
+                .as_ref()
+                .map(|error| format!("store: {error}")),
+        );
+        let progress = self.rebalancer.progress().borrow().clone();
+        if progress.term.is_none() {
+            problems.push(
+                "nobody leads the pool: no key moves, and no restarted node lets clients in"
+                    .to_owned(),
+            );
+        }
+        for (node, door) in &progress.doors {
+            if let Door::Closed(closed) = door {
+                problems.push(format!("node {node} lets no clients in: {closed}"));
+            }
+        }
+        for handoff in progress.change.iter().flat_map(|change| &change.handoffs) {
+            if let Some(why) = &handoff.stopped {
+                problems.push(format!(
+                    "the move from {} stands still: {why}",
+                    handoff.id.source
+                ));
+            }
+        }
+        problems
+    }
+
+    fn view_of(&self, record: &Record) -> Result<View, Refusal> {
+        let view = self.views.borrow().renewed(record);
+        view.map_err(|error| {
+            Refusal::new(Code::Failed, format!("the record makes no view: {error}"))
+        })
+    }
+
+    async fn inspect(&self, record: &Record) -> Facts {
+        let look = async |node: &Node| {
+            let at = NodeAddress {
+                id: node.id.clone(),
+                address: node.address.to_string(),
+            };
+            let facts = match timeout(INSPECT_WITHIN, self.driver.inspect(&at)).await {
+                Ok(Ok(facts)) => Ok(facts),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err(format!(
+                    "node {} at {} does not answer in time",
+                    node.id, node.address
+                )),
+            };
+            (node.id.clone(), facts)
+        };
+        join_all(record.membership().nodes.iter().map(look))
+            .await
+            .into_iter()
+            .collect()
+    }
+
+    /// Where a key is.
+    pub(super) async fn route(&self, key: &[u8]) -> Result<(Arc<Record>, Route), Refusal> {
+        let record = self.operator.record().await?;
+        let view = self.view_of(&record)?;
+        let route = look::route(&record, &view, key);
+        Ok((record, route))
+    }
+
+    /// What `apply` would do.
+    pub(super) async fn plan(&self) -> Result<(Arc<Record>, Plan), Refusal> {
+        let record = self.operator.record().await?;
+        let facts = self.inspect(&record).await;
+        let held = |(id, facts): (NodeId, Result<NodeFacts, String>)| {
+            let facts = facts.ok()?;
+            Some((
+                id,
+                Held {
+                    keys: facts.keys,
+                    bytes: facts.memory_used_bytes,
+                },
+            ))
+        };
+        let held = facts.into_iter().filter_map(held).collect();
+        let plan = match record.plan(&held) {
+            Ok(plan) => {
+                look::plan(&plan).map_err(|error| Refusal::new(Code::Failed, error.to_string()))?
+            }
+            Err(ApplyError::NothingStaged) => look::empty_plan(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok((record, plan))
+    }
+
+    /// Makes what is staged a change, unless a look at the nodes says that it could not be carried out.
+    pub(super) async fn apply(&self, call: &ApplyCall) -> Result<Arc<Record>, Refusal> {
+        let expected = call.expect_epoch.map(Epoch::new);
+        for _ in 0..TRIES_MAX {
+            let (record, next) = self.operator.draft(expected, &call.allow_writers).await?;
+            self.preflight(&next).await?;
+            if let Some(committed) = self.operator.commit(&record, next).await? {
+                return Ok(committed);
+            }
+        }
+        Err(overtaken())
+    }
+
+    async fn preflight(&self, next: &Record) -> Result<(), Refusal> {
+        let refusals = preflight(&*self.driver, next).await;
+        let refusals = refusals.map_err(|error| Refusal::new(Code::Failed, error.to_string()))?;
+        if refusals.is_empty() {
+            return Ok(());
+        }
+        let words: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+        Err(Refusal::new(Code::Guard, words.join("; ")).with_next("clockwise plan".to_owned()))
+    }
+
+    /// Turns the change in flight round.
+    pub(super) async fn abort(&self) -> Result<Arc<Record>, Refusal> {
+        self.rebalancer.abort().await?;
+        self.operator.record().await
+    }
+
+    /// Begins handoffs again that stopped.
+    pub(super) async fn resume(&self) -> Result<Arc<Record>, Refusal> {
+        self.rebalancer.retry().await;
+        self.operator.record().await
+    }
+
+    /// The moves of the change that was just applied; none where no key had to change its owner.
+    pub(super) fn applied(&self, record: &Record) -> Moves {
+        match record.change() {
+            Some(_) => self.moves(record),
+            None => look::settled_at_once(record),
+        }
+    }
+
+    /// The moves of the change in flight or of the last one.
+    pub(super) fn moves(&self, record: &Record) -> Moves {
+        look::moves(record, &self.rebalancer.progress().borrow(), now_ms())
+    }
+
+    /// Starts one more server and stages the node that it is.
+    pub(super) async fn start_node(&self, call: &StartCall) -> Result<Arc<Record>, Refusal> {
+        let invalid =
+            |field: &str, error: String| Refusal::new(Code::Invalid, format!("{field}: {error}"));
+        let id: NodeId = call
+            .id
+            .parse()
+            .map_err(|error| invalid("id", format!("{error}")))?;
+        let weight = call
+            .weight
+            .parse()
+            .map_err(|error| invalid("weight", format!("{error}")))?;
+        let domain: Domain = call
+            .domain
+            .parse()
+            .map_err(|error| invalid("domain", format!("{error}")))?;
+        let record = self.operator.record().await?;
+        // Asked before a server is started: one that cannot join would only be ended again.
+        let edit = |address: Address| Edit::Add {
+            id: id.clone(),
+            address,
+            weight,
+            domain: domain.clone(),
+        };
+        let placeholder = "127.0.0.1:1"
+            .parse()
+            .map_err(|error| invalid("address", format!("{error}")))?;
+        record.stage(edit(placeholder))?;
+        let failed = |error: String| Refusal::new(Code::Failed, error);
+        let running = self
+            .fleet
+            .run(&id, None)
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        let address = running
+            .address
+            .parse()
+            .map_err(|error| failed(format!("{}: {error}", running.address)))?;
+        self.operator.stage(&[edit(address)]).await
+    }
+
+    /// Takes staged edits back, and ends servers that were started for nodes that now do not join.
+    pub(super) async fn unstage(&self, which: &Unstage) -> Result<Arc<Record>, Refusal> {
+        self.operator.unstage(which).await
+    }
+
+    /// Ends this process once the call is answered.
+    pub(super) fn shut_down(&self) {
+        self.ending.send_replace(true);
+    }
+}
+
+fn node_status(
+    node: &Node,
+    share: f64,
+    requests_per_second: u64,
+    facts: Option<&Result<NodeFacts, String>>,
+) -> NodeStatus {
+    let facts = facts.and_then(|facts| facts.as_ref().ok());
+    NodeStatus {
+        id: node.id.to_string(),
+        state: node.state.name().to_owned(),
+        address: node.address.to_string(),
+        domain: node.domain.to_string(),
+        weight: f64::from(node.weight.hundredths()) / 100.0,
+        keys: facts.map(|facts| facts.keys),
+        share,
+        requests_per_second,
+        memory_bytes: facts.map(|facts| facts.memory_used_bytes),
+        server: facts.map(|facts| facts.server.clone()),
+    }
+}

@@ -1,0 +1,338 @@
+//! Verbs of a change: `apply`, `moves`, `throttle`, `abort`. The work is the server's; the command line watches it.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::exit::{Exit, Failure};
+use super::interrupt;
+use super::output::{self, Format, bytes, count};
+use super::progress::Progress;
+use super::server::{Answer, Server, Target};
+use crate::admin::answer::{Envelope, Move, Moves, Outcome, Plan, Throttle};
+use crate::admin::call::{ApplyCall, EmptyCall, ThrottleCall};
+
+const LOOK_EVERY: Duration = Duration::from_millis(150);
+
+#[derive(Debug, clap::Args)]
+pub(super) struct PlanArgs {
+    /// Answer 3 if something is staged, 0 if nothing is.
+    #[arg(long)]
+    exit_code: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ApplyArgs {
+    /// Refuse with 5 unless the pool is at this epoch, the one that the plan names.
+    #[arg(long, value_name = "E")]
+    expect_epoch: Option<u64>,
+    /// Let this user of the nodes write although it is not ours, from now on.
+    #[arg(long, value_name = "USER")]
+    allow_writer: Vec<String>,
+    /// Return when the last move is over.
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct MovesArgs {
+    /// Follow the change until it is over.
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct AbortArgs {
+    /// Return when everything is back.
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ResumeArgs {
+    /// Return when the last move is over.
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ThrottleArgs {
+    /// Keys a second over all sources; 0 is without limit.
+    #[arg(long, value_name = "N", value_parser = amount)]
+    keys: Option<u64>,
+    /// Bytes a second over all sources, such as 40MiB; 0 is without limit.
+    #[arg(long, value_name = "N", value_parser = amount)]
+    bytes: Option<u64>,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// A whole number, also with one of the units KiB, MiB, GiB.
+fn amount(text: &str) -> Result<u64, String> {
+    let text = text.strip_suffix("/s").unwrap_or(text);
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+    let unit = units
+        .iter()
+        .find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
+    let (digits, size) = unit.unwrap_or((text, 1));
+    let number = digits
+        .trim()
+        .parse::<u64>()
+        .map_err(|error| error.to_string())?;
+    number
+        .checked_mul(size)
+        .ok_or_else(|| "it is too large".to_owned())
+}
+
+pub(super) fn plan(args: &PlanArgs, format: Format) -> Result<Exit, Failure> {
+    let answer = args.target.find()?.get("plan", &[])?;
+    let Envelope {
+        epoch, body: plan, ..
+    } = answer.parse::<Envelope<Plan>>()?;
+    let pending = plan
+        .fields
+        .get("edits")
+        .and_then(Value::as_array)
+        .is_some_and(|edits| !edits.is_empty());
+    match format {
+        Format::Json => output::line(&answer.text())?,
+        Format::Table => {
+            output::line(plan.text.trim_end())?;
+            let epoch = epoch.unwrap_or_default();
+            let next = match pending {
+                true => format!("Apply it with:  clockwise apply --expect-epoch {epoch} --wait"),
+                false => "Stage a change with:  clockwise node add|set|remove ID".to_owned(),
+            };
+            output::line(&format!("\n{next}"))?;
+        }
+    }
+    Ok(if args.exit_code && pending {
+        Exit::Pending
+    } else {
+        Exit::Done
+    })
+}
+
+pub(super) fn apply(args: &ApplyArgs, format: Format) -> Result<Exit, Failure> {
+    let server = args.target.find()?;
+    let answer = server.post(
+        "apply",
+        &ApplyCall {
+            expect_epoch: args.expect_epoch,
+            allow_writers: args.allow_writer.clone(),
+        },
+    )?;
+    if args.wait {
+        follow(&server, answer, format)
+    } else {
+        print_moves(&answer, format)
+    }
+}
+
+pub(super) fn abort(args: &AbortArgs, format: Format) -> Result<Exit, Failure> {
+    let server = args.target.find()?;
+    let answer = server.post("abort", &EmptyCall {})?;
+    if args.wait {
+        follow(&server, answer, format)
+    } else {
+        print_moves(&answer, format)
+    }
+}
+
+pub(super) fn resume(args: &ResumeArgs, format: Format) -> Result<Exit, Failure> {
+    let server = args.target.find()?;
+    let answer = server.post("resume", &EmptyCall {})?;
+    if args.wait {
+        follow(&server, answer, format)
+    } else {
+        print_moves(&answer, format)
+    }
+}
+
+pub(super) fn moves(args: &MovesArgs, format: Format) -> Result<Exit, Failure> {
+    let server = args.target.find()?;
+    let answer = server.get("moves", &[])?;
+    if args.watch {
+        follow(&server, answer, format)
+    } else {
+        print_moves(&answer, format)
+    }
+}
+
+/// Watches a change to its end. Interrupted, it says that the work goes on.
+fn follow(server: &Server, first: Answer, format: Format) -> Result<Exit, Failure> {
+    interrupt::explain(
+        "interrupted; the change goes on in the server\nnext:  clockwise moves --watch",
+    );
+    let mut progress = Progress::new();
+    let mut answer = first;
+    loop {
+        let moves = answer.parse::<Envelope<Moves>>()?.body;
+        progress.show(&moves);
+        match moves.outcome {
+            Outcome::Running => thread::sleep(LOOK_EVERY),
+            Outcome::Stopped => {
+                progress.end();
+                print_moves(&answer, format)?;
+                return Err(stopped(&moves));
+            }
+            Outcome::None | Outcome::Done | Outcome::Undone => {
+                progress.end();
+                return print_moves(&answer, format);
+            }
+        }
+        answer = server.get("moves", &[])?;
+    }
+}
+
+fn stopped(moves: &Moves) -> Failure {
+    let reasons = moves
+        .moves
+        .iter()
+        .filter_map(|one| Some((one, one.stopped.as_ref()?)));
+    let words: Vec<_> = reasons
+        .map(|(one, why)| format!("move from {}: {why}", one.source))
+        .collect();
+    Failure::new(
+        Exit::Failed,
+        format!("the change cannot go on by itself: {}", words.join("; ")),
+    )
+    .with_next(
+        "mend the cause, then:  clockwise resume --wait      or take it back with:  clockwise abort --wait",
+    )
+}
+
+fn print_moves(answer: &Answer, format: Format) -> Result<Exit, Failure> {
+    if format == Format::Json {
+        output::line(&answer.text())?;
+        return Ok(Exit::Done);
+    }
+    let Envelope {
+        epoch, body: moves, ..
+    } = answer.parse::<Envelope<Moves>>()?;
+    let Some(change) = &moves.change else {
+        output::line("no change runs, and none has ended yet")?;
+        output::line("\nStage one with:  clockwise node add|set|remove ID")?;
+        return Ok(Exit::Done);
+    };
+    let epoch = epoch.unwrap_or_default();
+    output::line(&format!(
+        "change {change}   {}   epoch {epoch}\n",
+        moves.outcome
+    ))?;
+    if moves.moves.is_empty() {
+        output::line("no key had to move")?;
+    } else {
+        output::line(&moves_table(&moves.moves))?;
+    }
+    let next = match moves.outcome {
+        Outcome::Running => {
+            "Follow it with:  clockwise moves --watch      Take it back with:  clockwise abort"
+        }
+        Outcome::Stopped => {
+            "Go on with:  clockwise resume      Take it back with:  clockwise abort"
+        }
+        _ => "Look at the pool with:  clockwise status",
+    };
+    output::line(&format!("\n{next}"))?;
+    Ok(Exit::Done)
+}
+
+fn moves_table(moves: &[Move]) -> String {
+    let header = [
+        "source",
+        "targets",
+        "state",
+        "keys",
+        "bytes",
+        "mismatches",
+        "longest hold",
+        "seconds",
+        "",
+    ];
+    let row = |one: &Move| {
+        vec![
+            one.source.clone(),
+            one.targets.join(", "),
+            one.state.clone(),
+            count(one.keys_moved),
+            bytes(one.bytes),
+            count(one.mismatches),
+            format!("{} ms", one.hold_ms_max),
+            format!("{:.1}", one.seconds),
+            one.stopped.clone().unwrap_or_default(),
+        ]
+    };
+    output::table(&header, &[3, 4, 5, 6, 7], moves.iter().map(row).collect())
+}
+
+pub(super) fn throttle(args: &ThrottleArgs, format: Format) -> Result<Exit, Failure> {
+    let server = args.target.find()?;
+    let answer = match (args.keys, args.bytes) {
+        (None, None) => server.get("throttle", &[])?,
+        (keys_per_second, bytes_per_second) => server.post(
+            "throttle",
+            &ThrottleCall {
+                keys_per_second,
+                bytes_per_second,
+            },
+        )?,
+    };
+    if format == Format::Json {
+        output::line(&answer.text())?;
+        return Ok(Exit::Done);
+    }
+    let throttle = answer.parse::<Envelope<Throttle>>()?.body;
+    let or_none = |number: u64, text: String| {
+        if number == 0 {
+            "without limit".to_owned()
+        } else {
+            text
+        }
+    };
+    let keys = or_none(
+        throttle.keys_per_second,
+        format!("{}/s", count(throttle.keys_per_second)),
+    );
+    let size = or_none(
+        throttle.bytes_per_second,
+        format!("{}/s", bytes(throttle.bytes_per_second)),
+    );
+    output::line(&format!("keys   {keys}\nbytes  {size}"))?;
+    output::line(
+        "\nChange it, also while keys move, with:  clockwise throttle --keys N --bytes N",
+    )?;
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_take_units() {
+        let cases = [
+            ("0", Ok(0)),
+            ("5000", Ok(5000)),
+            ("40MiB", Ok(40 << 20)),
+            ("2GiB/s", Ok(2 << 30)),
+        ];
+        for (text, meant) in cases {
+            assert_eq!(amount(text), meant, "{text}");
+        }
+        for text in ["", "-1", "1.5", "MiB", "99999999999GiB"] {
+            assert!(amount(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `up` and `down`.
+
+use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use tracing_subscriber::EnvFilter;
+
+use super::exit::{Exit, Failure};
+use super::output::{self, Format};
+use crate::up::data_dir::{DataDir, DataDirError};
+use crate::up::down::{Ended, down};
+use crate::up::redis_server::Persist;
+use crate::up::run::{self, UpOptions};
+use crate::up::settings::Engine;
+
+const LOG_VARIABLE: &str = "CLOCKWISE_LOG";
+const LOG: &str = "warn,clockwise=info";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct UpArgs {
+    /// Where clients connect; port 0 takes a free one.
+    #[arg(
+        long,
+        env = "CLOCKWISE_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:7379"
+    )]
+    listen: SocketAddr,
+    /// Where the admin API listens; port 0 takes a free one.
+    #[arg(
+        long,
+        env = "CLOCKWISE_ADMIN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:7380"
+    )]
+    admin: SocketAddr,
+    /// Where everything is kept.
+    #[arg(
+        long,
+        env = "CLOCKWISE_DIR",
+        value_name = "DIR",
+        default_value = "./clockwise-data"
+    )]
+    dir: PathBuf,
+    /// Nodes to begin with, on a new folder; 3 without it.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    nodes: Option<u16>,
+    /// What the nodes are; on a new folder redis without it.
+    #[arg(long, value_enum)]
+    engine: Option<Engine>,
+    /// What redis-servers keep over a restart; aof without it.
+    #[arg(long, value_enum)]
+    persist: Option<Persist>,
+    /// Threads of the router; as many as there are cores without it.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    workers: Option<u16>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct DownArgs {
+    /// The folder that was given to `up`.
+    #[arg(
+        long,
+        env = "CLOCKWISE_DIR",
+        value_name = "DIR",
+        default_value = "./clockwise-data"
+    )]
+    dir: PathBuf,
+}
+
+pub(super) fn up(args: UpArgs, format: Format) -> Result<Exit, Failure> {
+    let UpArgs {
+        listen,
+        admin,
+        dir,
+        nodes,
+        engine,
+        persist,
+        workers,
+    } = args;
+    let options = UpOptions {
+        listen,
+        admin,
+        dir,
+        nodes,
+        engine,
+        persist,
+        workers,
+    };
+    let ready = |ready: &run::Ready| match format {
+        Format::Table => output::line(&ready.to_string()),
+        Format::Json => output::json("Ready", Some(ready.epoch), ready),
+    };
+    log_to_stderr();
+    run::run(&options, ready)?;
+    Ok(Exit::Done)
+}
+
+/// Talk of a long-running server; `CLOCKWISE_LOG` says how much, in tracing's own words.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(LOG));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
+    log.with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}
+
+pub(super) fn stop(args: &DownArgs, format: Format) -> Result<Exit, Failure> {
+    let ended = match DataDir::open(&args.dir) {
+        Ok(dir) => down(&dir).map_err(|error| Failure::new(Exit::Failed, error))?,
+        // No folder, so nothing was ever started on it.
+        Err(DataDirError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Ended::default()
+        }
+        Err(error) => return Err(Failure::new(Exit::Failed, error)),
+    };
+    match format {
+        Format::Json => output::json("Down", None, &ended)?,
+        Format::Table => {
+            if let Some(pid) = ended.up {
+                output::line(&format!("ended process {pid} with its nodes"))?;
+            }
+            for id in &ended.servers {
+                output::line(&format!("ended node {id}, which had been left running"))?;
+            }
+            if ended == Ended::default() {
+                output::line("nothing was running")?;
+            }
+            output::line("\nStart it again with:  clockwise up")?;
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,199 @@
+//! Verbs that stage edits: `node add`, `node set`, `node remove`, `unstage`. Nothing moves before `apply`.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use clockwise_cluster::{Address, Edit};
+use clockwise_placement::{Domain, NodeId, Weight};
+
+use super::exit::{Exit, Failure};
+use super::look::print_staged;
+use super::output::{Format, count};
+use super::server::{Server, Target};
+use crate::admin::answer::{Envelope, Status};
+use crate::admin::call::{StageCall, StartCall, UnstageCall};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Node {
+    /// Stages a node that joins; without an address one more server is started for it.
+    Add(AddArgs),
+    /// Stages another weight, domain or address of a node.
+    Set(SetArgs),
+    /// Stages a node that leaves and hands over what it has.
+    Remove(RemoveArgs),
+    /// Lists the nodes.
+    List {
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct AddArgs {
+    /// The node's stable name: 1 to 64 of A-Z a-z 0-9 . _ -
+    id: NodeId,
+    /// Where its server listens.
+    #[arg(long, value_name = "HOST:PORT")]
+    addr: Option<Address>,
+    /// How much it takes beside the others, with up to two decimals.
+    #[arg(long, default_value = "1")]
+    weight: Weight,
+    /// Where it stands, outermost first.
+    #[arg(long, value_name = "REGION/ZONE/RACK/HOST", default_value = "")]
+    domain: Domain,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(id = "what", required = true, multiple = true, args = ["addr", "weight", "domain"])]
+pub(super) struct SetArgs {
+    /// The node.
+    id: NodeId,
+    /// Where its server, with its data, is reached from now on.
+    #[arg(long, value_name = "HOST:PORT")]
+    addr: Option<Address>,
+    /// How much it takes beside the others, with up to two decimals.
+    #[arg(long)]
+    weight: Option<Weight>,
+    /// Where it stands, outermost first.
+    #[arg(long, value_name = "REGION/ZONE/RACK/HOST")]
+    domain: Option<Domain>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct RemoveArgs {
+    /// The node.
+    id: NodeId,
+    /// It is lost for good: its part gets new owners without its data.
+    #[arg(long)]
+    lost: bool,
+    /// The node's name once more, where nobody can be asked.
+    #[arg(long, value_name = "ID", requires = "lost")]
+    confirm: Option<NodeId>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct UnstageArgs {
+    /// The number of a staged edit, or a node's name; all edits without it.
+    what: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(super) fn add(args: AddArgs, format: Format) -> Result<Exit, Failure> {
+    let server = args.target.find()?;
+    let AddArgs {
+        id, weight, domain, ..
+    } = args;
+    let answer = match args.addr {
+        Some(address) => server.post(
+            "stage",
+            &StageCall::of(Edit::Add {
+                id,
+                address,
+                weight,
+                domain,
+            }),
+        ),
+        None => server.post("nodes", &StartCall::new(&id, weight, &domain)),
+    }?;
+    print_staged(&answer, format)
+}
+
+pub(super) fn set(args: SetArgs, format: Format) -> Result<Exit, Failure> {
+    let id = &args.id;
+    let edits = [
+        args.addr.map(|address| Edit::SetAddress {
+            id: id.clone(),
+            address,
+        }),
+        args.weight.map(|weight| Edit::SetWeight {
+            id: id.clone(),
+            weight,
+        }),
+        args.domain.map(|domain| Edit::SetDomain {
+            id: id.clone(),
+            domain,
+        }),
+    ];
+    let call = StageCall {
+        edits: edits.into_iter().flatten().collect(),
+    };
+    print_staged(&args.target.find()?.post("stage", &call)?, format)
+}
+
+pub(super) fn remove(args: RemoveArgs, format: Format) -> Result<Exit, Failure> {
+    let server = args.target.find()?;
+    let edit = match args.lost {
+        false => Edit::Remove { id: args.id },
+        true => {
+            let keys_counted = confirm_loss(&server, &args)?;
+            Edit::RemoveLost {
+                id: args.id,
+                keys_counted,
+            }
+        }
+    };
+    print_staged(&server.post("stage", &StageCall::of(edit))?, format)
+}
+
+/// Names what is lost and takes nothing but the node's name for a yes. Gives the keys last counted.
+fn confirm_loss(server: &Server, args: &RemoveArgs) -> Result<u64, Failure> {
+    let Envelope { body: status, .. } = server.get("status", &[])?.parse::<Envelope<Status>>()?;
+    let node = status
+        .nodes
+        .into_iter()
+        .find(|node| node.id == args.id.as_str());
+    let Some(node) = node else {
+        let words = format!("there is no node {}", args.id);
+        return Err(Failure::new(Exit::Failed, words).with_next("clockwise node list"));
+    };
+    let keys = node
+        .keys
+        .map_or_else(|| "an unknown number of".to_owned(), count);
+    let refused = || {
+        let words = format!(
+            "{} keys of node {} would be lost; nothing was staged",
+            keys, args.id
+        );
+        Failure::new(Exit::Guard, words).with_next(format!(
+            "clockwise node remove {0} --lost --confirm {0}",
+            args.id
+        ))
+    };
+    let confirmed = match &args.confirm {
+        Some(id) => *id == args.id,
+        None if io::stdin().is_terminal() => {
+            let system = |error: io::Error| Failure::new(Exit::Failed, error);
+            eprint!(
+                "{keys} keys of node {} will be lost. Type its name to go on: ",
+                args.id
+            );
+            io::stderr().flush().map_err(system)?;
+            let mut typed = String::new();
+            io::stdin().lock().read_line(&mut typed).map_err(system)?;
+            typed.trim() == args.id.as_str()
+        }
+        None => false,
+    };
+    if confirmed {
+        Ok(node.keys.unwrap_or(0))
+    } else {
+        Err(refused())
+    }
+}
+
+pub(super) fn unstage(args: &UnstageArgs, format: Format) -> Result<Exit, Failure> {
+    let call = match args.what.as_deref() {
+        None => UnstageCall::All,
+        Some(what) => match what.parse() {
+            Ok(number) => UnstageCall::Edit(number),
+            Err(_) => UnstageCall::Node(what.to_owned()),
+        },
+    };
+    print_staged(&args.target.find()?.post("unstage", &call)?, format)
+}

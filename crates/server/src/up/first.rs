@@ -1,0 +1,122 @@
+//! Which nodes a start begins with: those of the record, or the first ones of a new pool.
+
+use std::sync::Arc;
+
+use clockwise_client::store::{CommitError, ReadError, Store};
+use clockwise_cluster::{
+    AddressError, Edit, InvalidRecord, NewNode, NewPool, Nonce, Record, Revision,
+};
+use clockwise_placement::NodeId;
+
+use super::data_dir::{DataDir, DataDirError, make_private_folder};
+use super::fleet::{Fleet, FleetError};
+
+/// Nodes of a new pool unless another number is asked for.
+const NODES: u16 = 3;
+const POOL: &str = "default";
+
+/// Why there is no pool to serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FirstError {
+    /// The record cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The first record was not committed.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// A server does not come up.
+    #[error(transparent)]
+    Server(#[from] FleetError),
+    /// Something about the data folder.
+    #[error(transparent)]
+    Folder(#[from] DataDirError),
+    /// The first record contradicts itself.
+    #[error("the first record cannot be made: {0}")]
+    Record(#[from] InvalidRecord),
+    /// A server came up at an address that no record can have.
+    #[error("a server's address cannot be recorded: {0}")]
+    Address(#[from] AddressError),
+    /// The system's random source failed.
+    #[error("no random bytes: {0}")]
+    Random(getrandom::Error),
+}
+
+/// Brings up the servers of this folder and gives the record they serve, made if there is none yet.
+pub(super) async fn settle(
+    store: &dyn Store,
+    dir: &DataDir,
+    fleet: &Fleet,
+    nodes: Option<u16>,
+) -> Result<Arc<Record>, FirstError> {
+    match store.read().await? {
+        Some(record) => {
+            let kept = record.membership().nodes.len();
+            if nodes.is_some_and(|asked| usize::from(asked) != kept) {
+                tracing::warn!(
+                    nodes = kept,
+                    "the folder has its nodes; add one with: clockwise node add ID"
+                );
+            }
+            resume(&record, dir, fleet).await?;
+            Ok(record)
+        }
+        None => create(store, dir, fleet, nodes.unwrap_or(NODES)).await,
+    }
+}
+
+/// Servers that were started on this folder, under the addresses that the record gives them.
+async fn resume(record: &Record, dir: &DataDir, fleet: &Fleet) -> Result<(), FirstError> {
+    let own = dir.nodes()?;
+    let in_pool = record
+        .membership()
+        .nodes
+        .iter()
+        .map(|node| (&node.id, &node.address));
+    let joining = record
+        .staged()
+        .iter()
+        .filter_map(|staged| match &staged.edit {
+            Edit::Add { id, address, .. } => Some((id, address)),
+            _ => None,
+        });
+    for (id, address) in in_pool.chain(joining) {
+        if own.binary_search(id).is_ok() {
+            let running = fleet.run(id, Some(address.port())).await?;
+            tracing::info!(node = %id, address = %running.address, adopted = running.adopted, "node runs");
+        }
+    }
+    Ok(())
+}
+
+async fn create(
+    store: &dyn Store,
+    dir: &DataDir,
+    fleet: &Fleet,
+    nodes: u16,
+) -> Result<Arc<Record>, FirstError> {
+    let mut first = Vec::new();
+    for number in 1..=nodes {
+        let id: NodeId = format!("node-{number}")
+            .parse()
+            .expect("letters, a hyphen and digits name a node");
+        make_private_folder(&dir.node(&id)?)?;
+        let running = fleet.run(&id, None).await?;
+        tracing::info!(node = %id, address = %running.address, "node started");
+        first.push(NewNode::new(id, running.address.parse()?));
+    }
+    let mut exhausted = None;
+    let mut nonces = || {
+        let mut bytes = [0; 16];
+        if let Err(error) = getrandom::fill(&mut bytes) {
+            exhausted = Some(error);
+        }
+        Nonce::new(bytes)
+    };
+    let pool = NewPool::new(POOL.parse().expect("a word names a pool"), first);
+    let record = Record::create(pool, &mut nonces)?;
+    match exhausted {
+        Some(error) => Err(FirstError::Random(error)),
+        None => Ok(store.commit(Revision::new(0), record, None).await?),
+    }
+}

@@ -1,0 +1,446 @@
+//! `up`: nodes, router, rebalancer and admin API in one process, from the first signal handler to the last saved byte.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clockwise_client::credentials::{CredentialError, Password, PoolKey};
+use clockwise_client::store::{FileOptions, FileStore, OpenError, Store};
+use clockwise_cluster::{Epoch, Record, View, ViewError};
+use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::data_dir::{
+    ADMIN_ADDRESS, ADMIN_TOKEN, DataDir, DataDirError, NODES_PASSWORD, POOL_KEY,
+};
+use super::first::{self, FirstError};
+use super::fleet::{Fleet, Which};
+use super::redis_server::{Persist, RedisServerError, RedisServers};
+use super::settings::{Engine, Settings, SettingsError};
+use super::{retire, views};
+use crate::admin::calls::calls;
+use crate::admin::http::AdminServer;
+use crate::admin::operator::Operator;
+use crate::admin::service::{Rates, Service};
+use crate::driver::Driver;
+use crate::driver::redis::{Login, Patience, RedisDriver, RedisOptions};
+use crate::rebalancer::{self, Progress, RebalancerConfig, RebalancerHandle};
+use crate::router::{Limits, Router, RouterConfig, RouterHandle, Secrets};
+
+/// From the signal to the last server's end; a person is promised ten seconds.
+const END_WITHIN: Duration = Duration::from_secs(9);
+/// How long nodes may take to let clients in before the start goes on without them.
+const DOORS_OPEN_WITHIN: Duration = Duration::from_secs(15);
+/// Threads for everything but the router, which has its own.
+const THREADS: usize = 2;
+/// What requests under way get of that.
+const DRAIN_WITHIN: Duration = Duration::from_secs(3);
+/// What moves under way get of that to hold still.
+const MOVES_HOLD_WITHIN: Duration = Duration::from_secs(3);
+/// What calls of the admin API get of that.
+const CALLS_END_WITHIN: Duration = Duration::from_secs(1);
+
+/// What a person may say to `up`.
+#[derive(Clone, Debug)]
+pub struct UpOptions {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where the admin API listens.
+    pub admin: SocketAddr,
+    /// Where everything is kept.
+    pub dir: PathBuf,
+    /// Nodes of a new folder.
+    pub nodes: Option<u16>,
+    /// What the nodes are.
+    pub engine: Option<Engine>,
+    /// What redis-servers keep over a restart.
+    pub persist: Option<Persist>,
+    /// Threads of the router.
+    pub workers: Option<u16>,
+}
+
+/// Where a running `up` is found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ready {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where the admin API listens.
+    pub admin: SocketAddr,
+    /// Where everything is kept.
+    pub dir: PathBuf,
+    /// The epoch it began with.
+    #[serde(skip)]
+    pub epoch: u64,
+}
+
+impl fmt::Display for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            listen,
+            admin,
+            dir,
+            epoch,
+        } = self;
+        write!(
+            f,
+            "ready listen={listen} admin={admin} dir={} epoch={epoch}",
+            dir.display()
+        )
+    }
+}
+
+/// Runs until a signal or a call ends it, or until it cannot start.
+///
+/// `announce` is called once clients can connect; if it fails nobody is left to serve.
+///
+/// # Errors
+/// Why it did not start. What had been started by then was ended.
+pub fn run<E: From<UpError>>(
+    options: &UpOptions,
+    announce: impl FnOnce(&Ready) -> Result<(), E>,
+) -> Result<(), E> {
+    let system = |what| move |source| UpError::System { what, source };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()
+        .map_err(system("a runtime"))?;
+    runtime.block_on(async {
+        let mut signals = Signals::new().map_err(system("signal handlers"))?;
+        let ground = Ground::prepare(options).await?;
+        let started = tokio::select! {
+            started = Cluster::start(options, &ground) => started,
+            () = signals.received() => {
+                tracing::info!("signal received while starting, ending");
+                ground.end(Which::Started, Instant::now() + END_WITHIN).await;
+                return Ok(());
+            }
+        };
+        let cluster = match started {
+            Ok(cluster) => cluster,
+            Err(error) => {
+                ground
+                    .end(Which::Started, Instant::now() + END_WITHIN)
+                    .await;
+                return Err(error.into());
+            }
+        };
+        let announced = announce(&cluster.ready(&ground));
+        if announced.is_ok() {
+            let mut ending = cluster.ending.subscribe();
+            tokio::select! {
+                () = signals.received() => tracing::info!("signal received, ending"),
+                _ = ending.wait_for(|ending| *ending) => tracing::info!("told to end"),
+            }
+        }
+        cluster.end(ground).await;
+        announced
+    })
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn received(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// What a cluster stands on: the folder, its lock, its secrets, and the servers.
+struct Ground {
+    dir: DataDir,
+    // Holds the folder's lock, so it outlives everything else.
+    store: Arc<FileStore>,
+    pool_key: PoolKey,
+    nodes_password: Password,
+    fleet: Fleet,
+    keeper: JoinHandle<()>,
+}
+
+impl Ground {
+    async fn prepare(options: &UpOptions) -> Result<Self, UpError> {
+        let dir = DataDir::create(&options.dir)?;
+        let store = match FileStore::open(dir.path(), FileOptions::default()) {
+            Ok(store) => Arc::new(store),
+            Err(OpenError::Locked { dir, pid }) => return Err(UpError::InUse { dir, pid }),
+            Err(error) => return Err(error.into()),
+        };
+        let settings = Settings::settle(&dir, options.engine, options.persist)?;
+        let pool_key = PoolKey::load_or_create(&dir.path().join(POOL_KEY))?;
+        let nodes_password = Password::load_or_create(&dir.path().join(NODES_PASSWORD))?;
+        let servers = RedisServers::new(dir.clone(), settings.persist, nodes_password.clone());
+        servers.check_binary()?;
+        let (fleet, keeper) = Fleet::spawn(servers);
+        Ok(Self {
+            dir,
+            store,
+            pool_key,
+            nodes_password,
+            fleet,
+            keeper,
+        })
+    }
+
+    /// Speaks to the nodes as their administrator, who is the server's own user here.
+    fn driver(&self, record: &Record) -> Arc<dyn Driver> {
+        Arc::new(RedisDriver::new(RedisOptions {
+            administrator: Login {
+                user: "default".to_owned(),
+                password: Some(self.nodes_password.reveal().to_owned()),
+            },
+            scripts: record.options().scripts,
+            patience: Patience::default(),
+        }))
+    }
+
+    async fn end(self, which: Which, deadline: Instant) {
+        for error in self.fleet.end_all(which, deadline).await {
+            tracing::error!(%error, "a server does not end");
+        }
+        drop(self.fleet);
+        if let Err(error) = self.keeper.await {
+            tracing::error!(%error, "the servers' keeper failed");
+        }
+    }
+}
+
+/// Everything that serves.
+struct Cluster {
+    epoch: Epoch,
+    router: Arc<RouterHandle>,
+    rebalancer: Arc<RebalancerHandle>,
+    admin: AdminServer,
+    ending: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Cluster {
+    async fn start(options: &UpOptions, ground: &Ground) -> Result<Self, UpError> {
+        let store: Arc<dyn Store> = Arc::clone(&ground.store) as Arc<dyn Store>;
+        let record =
+            first::settle(store.as_ref(), &ground.dir, &ground.fleet, options.nodes).await?;
+        let (views, viewer) = views::publish(&record, store.as_ref())?;
+        let retirer = retire::follow(store.as_ref(), ground.dir.clone(), ground.fleet.clone());
+        let driver = ground.driver(&record);
+        let rebalancer = Arc::new(rebalancer::start(RebalancerConfig {
+            store: Arc::clone(&store),
+            driver: Arc::clone(&driver),
+            pool_key: ground.pool_key.clone(),
+            name: "rebalancer".to_owned(),
+        }));
+        wait_for_doors(&rebalancer).await;
+        let router = Arc::new(start_router(options, ground, &record, views.clone())?);
+        let ending = watch::Sender::new(false);
+        let service = Service {
+            operator: Operator::new(Arc::clone(&store)),
+            driver,
+            rates: rates(&router),
+            fleet: ground.fleet.clone(),
+            views,
+            trouble: store.trouble(),
+            rebalancer: Arc::clone(&rebalancer),
+            ending: ending.clone(),
+        };
+        let admin = start_admin(options, ground, service).await?;
+        let tasks = vec![viewer, retirer];
+        Ok(Self {
+            epoch: record.epoch(),
+            router,
+            rebalancer,
+            admin,
+            ending,
+            tasks,
+        })
+    }
+
+    fn ready(&self, ground: &Ground) -> Ready {
+        Ready {
+            listen: self.router.addr(),
+            admin: self.admin.address(),
+            dir: ground.dir.path().to_owned(),
+            epoch: self.epoch.get(),
+        }
+    }
+
+    /// Clients first, then moves, then servers: nothing is taken away from under what still uses it.
+    async fn end(self, ground: Ground) {
+        let deadline = Instant::now() + END_WITHIN;
+        self.admin.stop(CALLS_END_WITHIN).await;
+        // Nobody else looks at it once no calls are answered.
+        if let Some(router) = Arc::into_inner(self.router) {
+            router.drain(DRAIN_WITHIN).await;
+        }
+        if let Some(rebalancer) = Arc::into_inner(self.rebalancer)
+            && timeout(MOVES_HOLD_WITHIN, rebalancer.shutdown())
+                .await
+                .is_err()
+        {
+            tracing::warn!(
+                "moves did not hold still in time; the next start goes on from the record"
+            );
+        }
+        for task in self.tasks {
+            task.abort();
+        }
+        if let Err(error) = ground.dir.remove(ADMIN_ADDRESS) {
+            tracing::warn!(%error, "the admin API's address stays in its file");
+        }
+        ground.end(Which::All, deadline).await;
+    }
+}
+
+/// Waits until every node lets clients in; after a while the start goes on without those that do not.
+async fn wait_for_doors(rebalancer: &RebalancerHandle) {
+    let mut progress = rebalancer.progress();
+    let opened = timeout(
+        DOORS_OPEN_WITHIN,
+        progress.wait_for(Progress::all_doors_open),
+    )
+    .await;
+    if opened.is_err() {
+        tracing::warn!("not every node lets clients in yet; look at: clockwise status");
+    }
+}
+
+fn start_router(
+    options: &UpOptions,
+    ground: &Ground,
+    record: &Record,
+    view: watch::Receiver<Arc<View>>,
+) -> Result<RouterHandle, UpError> {
+    let cores = || thread::available_parallelism().map_or(1, NonZero::get);
+    let secrets = Secrets {
+        pool_key: Some(ground.pool_key.clone()),
+        password: None,
+    };
+    Router::start(RouterConfig {
+        listen: options.listen,
+        workers: options.workers.map_or_else(cores, usize::from),
+        limits: Limits::default(),
+        scripts: record.options().scripts,
+        secrets,
+        view,
+    })
+    .map_err(|source| UpError::Listen {
+        what: "clients",
+        address: options.listen,
+        source,
+    })
+}
+
+/// Requests a second by node, as long as there is a router.
+fn rates(router: &Arc<RouterHandle>) -> Box<dyn Fn() -> Rates + Send + Sync> {
+    let router = Arc::downgrade(router);
+    Box::new(move || {
+        let nodes = router
+            .upgrade()
+            .map(|router| router.stats().nodes)
+            .unwrap_or_default();
+        nodes
+            .into_iter()
+            .map(|(id, node)| (id, node.requests_per_second))
+            .collect()
+    })
+}
+
+async fn start_admin(
+    options: &UpOptions,
+    ground: &Ground,
+    service: Service,
+) -> Result<AdminServer, UpError> {
+    let token = Password::load_or_create(&ground.dir.path().join(ADMIN_TOKEN))?;
+    let refused = |source| UpError::Listen {
+        what: "the admin API",
+        address: options.admin,
+        source,
+    };
+    let admin = AdminServer::start(options.admin, token, calls(Arc::new(service)))
+        .await
+        .map_err(refused)?;
+    ground
+        .dir
+        .write(ADMIN_ADDRESS, &admin.address().to_string())?;
+    Ok(admin)
+}
+
+/// Why `up` did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpError {
+    /// Another process runs on the folder.
+    #[error("{} is in use by {}; end it with: clockwise down --dir {}", dir.display(), holder(*pid), dir.display())]
+    InUse {
+        /// The folder.
+        dir: PathBuf,
+        /// The process that holds it.
+        pid: Option<u32>,
+    },
+    /// An address cannot be bound.
+    #[error("cannot listen on {address} for {what}: {source}")]
+    Listen {
+        /// What would listen there.
+        what: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// The system refuses threads, signals or the like.
+    #[error("{what}: {source}")]
+    System {
+        /// What was asked of it.
+        what: &'static str,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// The record's store.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The folder's settings.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The data folder.
+    #[error(transparent)]
+    Folder(#[from] DataDirError),
+    /// A key or password.
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    /// The servers' binary.
+    #[error(transparent)]
+    Binary(#[from] RedisServerError),
+    /// The first record, or the servers of the kept one.
+    #[error(transparent)]
+    First(#[from] FirstError),
+    /// The record cannot be served.
+    #[error("the record makes no view: {0}")]
+    View(#[from] ViewError),
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(
+        || "another process".to_owned(),
+        |pid| format!("process {pid}"),
+    )
+}

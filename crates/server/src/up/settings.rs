@@ -1,0 +1,133 @@
+//! What `up` was first started with on a folder: a later start goes on with the same.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::data_dir::{DataDir, DataDirError};
+use super::redis_server::Persist;
+
+const FILE: &str = "up.json";
+
+/// What the nodes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// A redis-server for each node.
+    Redis,
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Redis => "redis",
+        })
+    }
+}
+
+/// What a folder's nodes are and what they keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// What the nodes are.
+    pub engine: Engine,
+    /// What redis-servers keep.
+    pub persist: Persist,
+}
+
+/// Why a folder's settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// Other nodes were asked for than the folder has.
+    #[error(
+        "this folder has nodes of engine {kept}, not {asked}: leave --engine out, or use another folder"
+    )]
+    OtherEngine {
+        /// What the folder has.
+        kept: Engine,
+        /// What was asked for.
+        asked: Engine,
+    },
+    /// The file is damaged.
+    #[error("{FILE} is not readable: {why}")]
+    Unreadable {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Something about the data folder.
+    #[error(transparent)]
+    Folder(#[from] DataDirError),
+}
+
+impl Settings {
+    /// What the folder has, or else what is asked for; kept from then on.
+    ///
+    /// Persistence may be changed by asking: servers that start from then on follow it.
+    ///
+    /// # Errors
+    /// When another engine is asked for than the folder has.
+    pub fn settle(
+        dir: &DataDir,
+        engine: Option<Engine>,
+        persist: Option<Persist>,
+    ) -> Result<Self, SettingsError> {
+        let kept = Self::kept(dir)?;
+        if let (Some(Self { engine: kept, .. }), Some(asked)) = (kept, engine)
+            && kept != asked
+        {
+            return Err(SettingsError::OtherEngine { kept, asked });
+        }
+        let engine = engine
+            .or(kept.map(|kept| kept.engine))
+            .unwrap_or(Engine::Redis);
+        let persist = persist
+            .or(kept.map(|kept| kept.persist))
+            .unwrap_or(Persist::Aof);
+        let settled = Self { engine, persist };
+        if kept != Some(settled) {
+            let text =
+                serde_json::to_string(&settled).map_err(|error| SettingsError::Unreadable {
+                    why: error.to_string(),
+                })?;
+            dir.write(FILE, &text)?;
+        }
+        Ok(settled)
+    }
+
+    /// What the folder has; none before the first `up`.
+    ///
+    /// # Errors
+    /// When the file is damaged.
+    pub fn kept(dir: &DataDir) -> Result<Option<Self>, SettingsError> {
+        let Some(text) = dir.read(FILE)? else {
+            return Ok(None);
+        };
+        let parsed = serde_json::from_str(&text);
+        parsed.map(Some).map_err(|error| SettingsError::Unreadable {
+            why: error.to_string(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_keeps_its_engine() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = DataDir::create(scratch.path()).unwrap();
+        assert_eq!(Settings::kept(&dir).unwrap(), None);
+        let first = Settings::settle(&dir, Some(Engine::Redis), None).unwrap();
+        assert_eq!(
+            first,
+            Settings {
+                engine: Engine::Redis,
+                persist: Persist::Aof
+            }
+        );
+        assert_eq!(Settings::settle(&dir, None, None).unwrap(), first);
+        let none = Settings::settle(&dir, None, Some(Persist::None)).unwrap();
+        assert_eq!(Settings::kept(&dir).unwrap(), Some(none));
+    }
+}

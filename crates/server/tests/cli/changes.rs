@@ -1,0 +1,185 @@
+//! Changes as an operator drives them: refused, interrupted, killed half-way, taken back.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use redis::Connection;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, wait_until};
+use crate::program::clockwise;
+
+const KEYS: u32 = 3_000;
+/// Slow enough that a change is seen under way, whatever else the machine does.
+const SLOW: [&str; 3] = ["throttle", "--keys", "100"];
+const FAST: [&str; 3] = ["throttle", "--keys", "0"];
+
+fn loaded(persist: &str) -> Cluster {
+    let cluster = Cluster::start(&["--engine", "redis", "--persist", persist]);
+    let mut pipeline = redis::pipe();
+    for number in 0..KEYS {
+        pipeline
+            .cmd("SET")
+            .arg(format!("key:{number}"))
+            .arg(number)
+            .ignore();
+    }
+    let () = pipeline.query(&mut cluster.client()).unwrap();
+    cluster
+}
+
+fn all_keys_answer(client: &mut Connection) {
+    let mut pipeline = redis::pipe();
+    for number in 0..KEYS {
+        pipeline.cmd("GET").arg(format!("key:{number}"));
+    }
+    let values: Vec<u32> = pipeline.query(client).unwrap();
+    assert!(values.into_iter().eq(0..KEYS));
+}
+
+/// A change that has begun to copy and will not end by itself for a while.
+fn with_a_slow_join(cluster: &Cluster) {
+    for verb in [&SLOW[..], &["node", "add", "node-4"], &["apply"]] {
+        let run = cluster.run(verb);
+        assert_eq!(run.exit, 0, "{verb:?}: {run:?}");
+    }
+    wait_until("keys are copied", || {
+        let moves = moves(cluster);
+        moves["moves"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|one| one["keys_moved"].as_u64() > Some(0))
+    });
+}
+
+fn moves(cluster: &Cluster) -> Value {
+    cluster.run(&["moves", "-o", "json"]).json("Moves")
+}
+
+fn nodes(cluster: &Cluster) -> Vec<String> {
+    let status = cluster.run(&["status", "-o", "json"]).json("Status");
+    let nodes = status["nodes"].as_array().unwrap();
+    nodes
+        .iter()
+        .map(|node| node["id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_change_goes_on_by_itself_after_a_kill() {
+    let cluster = loaded("aof");
+    with_a_slow_join(&cluster);
+    let folder = cluster.kill();
+    let again = Cluster::start_on(folder, &[]);
+    assert_eq!(again.run(&FAST).exit, 0);
+    let followed = again.run(&["moves", "--watch", "-o", "json"]).json("Moves");
+    assert_eq!(followed["outcome"], json!("done"));
+    assert_eq!(nodes(&again), ["node-1", "node-2", "node-3", "node-4"]);
+    all_keys_answer(&mut again.client());
+}
+
+#[test]
+fn a_second_apply_is_refused_with_what_runs() {
+    let cluster = loaded("none");
+    with_a_slow_join(&cluster);
+    assert_eq!(
+        cluster
+            .run(&["node", "set", "node-1", "--weight", "2"])
+            .exit,
+        0,
+        "staging goes on"
+    );
+    let second = cluster.run(&["apply"]);
+    assert_eq!(second.exit, 5, "{second:?}");
+    assert!(second.stderr.contains("change-2"), "{second:?}");
+}
+
+#[test]
+fn an_aborted_change_leaves_everything_where_it_was() {
+    let cluster = loaded("none");
+    with_a_slow_join(&cluster);
+    assert_eq!(cluster.run(&FAST).exit, 0);
+    let aborted = cluster.run(&["abort", "--wait", "-o", "json"]);
+    // Whether it was still under way is a matter of milliseconds; either way nothing is lost.
+    if aborted.exit == 0 {
+        assert_eq!(aborted.json("Moves")["outcome"], json!("undone"));
+        assert_eq!(nodes(&cluster), ["node-1", "node-2", "node-3"]);
+        wait_until("its server ends", || cluster.servers().len() == 3);
+        let status = cluster.run(&["status", "-o", "json"]).json("Status");
+        let keys = status["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| node["keys"].as_u64().unwrap());
+        assert_eq!(keys.sum::<u64>(), u64::from(KEYS), "no copy is left behind");
+    }
+    all_keys_answer(&mut cluster.client());
+}
+
+#[test]
+fn an_interrupted_wait_leaves_the_work_to_the_server() {
+    let cluster = loaded("none");
+    assert_eq!(cluster.run(&SLOW).exit, 0);
+    assert_eq!(cluster.run(&["node", "add", "node-4"]).exit, 0);
+    let child = clockwise()
+        .args(["apply", "--wait", "--dir"])
+        .arg(cluster.dir())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("it runs", || moves(&cluster)["outcome"] == json!("running"));
+    // It listens for the signal before it looks for the first time.
+    wait_until("it waits", || {
+        let fields = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let caught = fields
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:"))
+            .unwrap()
+            .trim();
+        u64::from_str_radix(caught, 16).unwrap() & (1 << (Signal::INT.as_raw() - 1)) != 0
+    });
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{words}");
+    assert!(
+        words.contains("goes on in the server") && words.contains("clockwise moves --watch"),
+        "{words}"
+    );
+    assert_eq!(cluster.run(&FAST).exit, 0);
+    let followed = cluster
+        .run(&["moves", "--watch", "-o", "json"])
+        .json("Moves");
+    assert_eq!(followed["outcome"], json!("done"));
+    all_keys_answer(&mut cluster.client());
+}
+
+#[test]
+fn another_user_who_can_write_is_refused_by_name_unless_allowed() {
+    let cluster = loaded("none");
+    let status = cluster.run(&["status", "-o", "json"]).json("Status");
+    let address = status["nodes"][0]["address"].as_str().unwrap().to_owned();
+    let password = std::fs::read_to_string(cluster.dir().join("nodes.password")).unwrap();
+    let client = redis::Client::open(format!("redis://:{}@{address}/", password.trim())).unwrap();
+    let mut node = client
+        .get_connection_with_timeout(Duration::from_secs(5))
+        .unwrap();
+    let rights = ["SETUSER", "intruder", "on", ">guess", "~*", "+set"];
+    let () = redis::cmd("ACL").arg(&rights).query(&mut node).unwrap();
+
+    assert_eq!(cluster.run(&["node", "add", "node-4"]).exit, 0);
+    let refused = cluster.run(&["apply", "--wait"]);
+    assert_eq!(refused.exit, 7, "{refused:?}");
+    assert!(refused.stderr.contains("intruder"), "{refused:?}");
+    assert_eq!(
+        moves(&cluster)["outcome"],
+        json!("none"),
+        "nothing was begun"
+    );
+    let allowed = cluster.run(&["apply", "--wait", "--allow-writer", "intruder"]);
+    assert_eq!(allowed.exit, 0, "{allowed:?}");
+    all_keys_answer(&mut cluster.client());
+}
