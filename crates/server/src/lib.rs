@@ -6,3 +6,4 @@ pub mod driver;
 pub mod rebalancer;
 pub mod router;
 pub mod up;
+pub mod workload;
