@@ -114,16 +114,14 @@ impl SchemeName {
 /// One side of the change. Nodes are numbered as they were named.
 struct Side {
     nodes: usize,
-    kind: Kind,
+    /// Modulo without one.
+    ring: Option<Ring>,
 }
 
-enum Kind {
-    Ring {
-        placement: Placement,
-        /// The number of the node of each rank: a placement sorts its members by name.
-        number_of_rank: Vec<usize>,
-    },
-    Modulo,
+struct Ring {
+    placement: Placement,
+    /// The number of the node of each rank: a placement sorts its members by name.
+    number_of_rank: Vec<usize>,
 }
 
 impl Side {
@@ -142,20 +140,17 @@ impl Side {
         }
         Ok(Self {
             nodes: ids.len(),
-            kind: Kind::Ring {
+            ring: Some(Ring {
                 placement,
                 number_of_rank,
-            },
+            }),
         })
     }
 
     fn owner(&self, scheme: &Scheme, key: &[u8], position: Position) -> usize {
-        match &self.kind {
-            Kind::Ring {
-                placement,
-                number_of_rank,
-            } => number_of_rank[placement.owner_at(position).get()],
-            Kind::Modulo => scheme.modulo(key, self.nodes),
+        match &self.ring {
+            Some(ring) => ring.number_of_rank[ring.placement.owner_at(position).get()],
+            None => scheme.modulo(key, self.nodes),
         }
     }
 }
@@ -220,7 +215,7 @@ fn measure(args: &Args) -> Result<Measured, Failure> {
         match args.scheme {
             SchemeName::Modulo => Ok(Side {
                 nodes: nodes.len(),
-                kind: Kind::Modulo,
+                ring: None,
             }),
             _ => Side::ring(scheme.clone(), args.points, nodes),
         }
