@@ -6,6 +6,8 @@
 mod flow;
 mod plan;
 mod primaries;
+mod share;
+mod table;
 mod target;
 
 use alloc::vec::Vec;

@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use super::flow::{Bounds, Flow, Rows, Stuck};
-use super::plan::Table;
+use super::table::Table;
 use crate::NodeIx;
 use crate::draw::minus_log2;
 
@@ -69,7 +69,7 @@ impl Sets<'_> {
         let firsts = self.first_firsts(&bounds);
         let mut flow = Flow::new(self, firsts, 1, bounds, &self.table.order);
         while let Err(stuck) = flow.relieve() {
-            let raise = self.least_minding(&flow, &stuck, |bounds| bounds.most + 1);
+            let raise = self.least_minding(&flow, &stuck);
             flow.bounds[raise.get()].most += 1;
         }
         while let Err(stuck) = flow.fill() {
@@ -142,14 +142,9 @@ impl Sets<'_> {
     }
 
     /// Of the nodes that cannot get rid of their slots, the one whose load per weight would be smallest.
-    fn least_minding(
-        &self,
-        flow: &Flow<'_, Self>,
-        stuck: &Stuck,
-        load: impl Fn(&Bounds) -> usize,
-    ) -> NodeIx {
+    fn least_minding(&self, flow: &Flow<'_, Self>, stuck: &Stuck) -> NodeIx {
         let minds = |node: &&NodeIx| Load {
-            load: load(&flow.bounds[node.get()]),
+            load: flow.bounds[node.get()].most + 1,
             weight: self.table.weight(**node),
         };
         *stuck

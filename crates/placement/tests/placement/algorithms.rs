@@ -169,7 +169,7 @@ fn replicas_are_distinct_and_the_owner_comes_first_or_there_are_none() {
 
 #[test]
 fn jump_agrees_with_the_c_and_java_libraries_and_the_published_values() {
-    let mut lines = include_str!("../data/jump.txt")
+    let mut lines = include_str!("../golden/jump.txt")
         .lines()
         .filter(|line| !line.starts_with('#'));
     let numbers = |line: &str| {

@@ -7,6 +7,8 @@ mod algorithms;
 mod building;
 mod changes;
 mod exhaustive;
+mod field_reports;
+mod golden;
 mod properties;
 mod slots_plan;
 mod values;
