@@ -42,7 +42,7 @@ const fn log2_of(n: u64) -> u32 {
     log
 }
 
-/// −log2((hash + 1) / 2^64) with 26 fractional bits: 0 for the greatest hash, almost 2^32 for 0.
+/// −log2(hash / 2^64) with 26 fractional bits: 1 for the greatest hash, almost 2^32 for 0. Never 0.
 #[inline]
 pub(crate) fn minus_log2(hash: u64) -> u32 {
     let zeros = hash.leading_zeros();
@@ -97,6 +97,6 @@ mod tests {
                 .windows(2)
                 .all(|pair| minus_log2(pair[0]) >= minus_log2(pair[1]))
         );
-        assert_eq!((minus_log2(u64::MAX), minus_log2(0)), (0, u32::MAX));
+        assert_eq!((minus_log2(u64::MAX), minus_log2(0)), (1, u32::MAX));
     }
 }
