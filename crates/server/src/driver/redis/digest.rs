@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use super::elements::Place;
+use super::elements::{Place, with_field_expiries};
 use super::frame::{Frame, Pipeline};
 use super::link::Link;
 use super::pieces::{self, PIECE_BYTES};
@@ -82,8 +82,19 @@ async fn in_one_reply_each(
             push_whole(&mut pipeline, found.kind, &keys[*rank]);
         }
         let frames = link.call("HSCAN", pipeline).await?;
+        let mut hashes = Vec::new();
         for ((rank, found, _), frame) in now.iter().zip(frames) {
-            digests[*rank] = whole(link, found, frame)?;
+            match whole(link, found, frame)? {
+                Whole::Digest(digest) => digests[*rank] = digest,
+                Whole::Hash(elements) => hashes.push((*rank, found, elements)),
+            }
+        }
+        let asked = hashes
+            .iter_mut()
+            .map(|(rank, _, elements)| (&keys[*rank], std::mem::take(elements)));
+        let complete = with_field_expiries(link, asked.collect()).await?;
+        for ((rank, found, _), elements) in hashes.into_iter().zip(complete) {
+            digests[rank] = Fold::all(Shape::Hash, &elements).map(|fold| fold.finish(found));
         }
         rest = later;
     }
@@ -98,41 +109,45 @@ fn push_whole(pipeline: &mut Pipeline, kind: Kind, key: &Key) {
     }
 }
 
-/// The digest of a value that came in one reply; `None` when it is gone or of another type now.
-fn whole(link: &Link, found: &Found, frame: Frame) -> Result<Option<Digest>, DriverError> {
+/// What one reply gives of a value.
+enum Whole {
+    /// All: its digest; `None` when it is gone or of another type now.
+    Digest(Option<Digest>),
+    /// Fields and values, without the fields' expiries.
+    Hash(Vec<Bytes>),
+}
+
+fn whole(link: &Link, found: &Found, frame: Frame) -> Result<Whole, DriverError> {
     let is_gone = frame.error().is_some_and(|why| why.contains("no such key"));
     let Some(frame) = (if is_gone {
         None
     } else {
         unless_changed(link, "HSCAN", frame)?
     }) else {
-        return Ok(None);
+        return Ok(Whole::Digest(None));
     };
-    match found.kind {
+    let digest = match found.kind {
         Kind::Stream => {
             let range = streams::read_full(&frame.value())
                 .ok_or_else(|| link.odd("XINFO STREAM", &frame))?;
             let mut fold = StreamFold::default();
             fold.add(&range);
-            Ok(Some(fold.finish(found, &range)))
+            Some(fold.finish(found, &range))
         }
-        Kind::Other => Ok(frame.text().map(|dump| {
+        Kind::Other => frame.text().map(|dump| {
             let content = &dump[..dump.len().saturating_sub(DUMP_FOOTER_BYTES)];
             text_digest(&mut Vec::new(), found, content)
-        })),
+        }),
         Kind::Elements(shape) => {
-            let (elements, _) = Place::whole(shape)
-                .read(&frame)
-                .ok_or_else(|| link.odd("HSCAN", &frame))?;
-            // An empty collection does not exist.
-            if elements.is_empty() {
-                return Ok(None);
+            let read = Place::whole(shape).read(&frame);
+            let (elements, _) = read.ok_or_else(|| link.odd("HSCAN", &frame))?;
+            if shape == Shape::Hash {
+                return Ok(Whole::Hash(elements));
             }
-            let mut fold = Fold::new(shape);
-            fold.add(&elements);
-            Ok(Some(fold.finish(found)))
+            Fold::all(shape, &elements).map(|fold| fold.finish(found))
         }
-    }
+    };
+    Ok(Whole::Digest(digest))
 }
 
 /// The rest of a string whose beginning is known.
@@ -197,6 +212,12 @@ async fn each_piece(
         let (elements, behind) = place
             .read(&frame)
             .ok_or_else(|| link.odd("HSCAN", &frame))?;
+        let elements = match place.shape {
+            Shape::Hash => with_field_expiries(link, vec![(key, elements)])
+                .await?
+                .concat(),
+            _ => elements,
+        };
         take(&elements);
         next = behind;
     }
@@ -265,34 +286,43 @@ impl Fold {
         }
     }
 
+    /// A whole collection; `None` for an empty one, which does not exist.
+    fn all(shape: Shape, elements: &[Bytes]) -> Option<Self> {
+        let mut fold = Self::new(shape);
+        fold.add(elements);
+        (!elements.is_empty()).then_some(fold)
+    }
+
     fn add(&mut self, elements: &[Bytes]) {
         match self.shape {
             Shape::Hash => elements
-                .chunks_exact(2)
-                .for_each(|pair| self.add_unordered(&pair[0], &pair[1])),
+                .chunks_exact(3)
+                .for_each(|field| self.add_unordered(field)),
             Shape::SortedSet => elements.chunks_exact(2).for_each(|pair| {
                 // Servers write one score in different ways.
                 let score = std::str::from_utf8(&pair[1])
                     .ok()
                     .and_then(|text| text.parse::<f64>().ok());
-                self.add_unordered(&pair[0], &score.unwrap_or(f64::NAN).to_bits().to_be_bytes());
+                let score = score.unwrap_or(f64::NAN).to_bits().to_be_bytes();
+                self.add_unordered(&[&pair[0], score.as_slice()]);
             }),
             Shape::Set => elements
                 .iter()
-                .for_each(|member| self.add_unordered(member, b"")),
-            _ => elements.iter().for_each(|item| {
+                .for_each(|member| self.add_unordered(&[member])),
+            Shape::Text | Shape::List => elements.iter().for_each(|item| {
                 self.count += 1;
                 update_with_length(&mut self.in_order, item);
             }),
         }
     }
 
-    fn add_unordered(&mut self, name: &[u8], value: &[u8]) {
+    fn add_unordered<T: AsRef<[u8]>>(&mut self, parts: &[T]) {
         self.scratch.clear();
-        self.scratch
-            .extend_from_slice(&(name.len() as u64).to_be_bytes());
-        self.scratch.extend_from_slice(name);
-        self.scratch.extend_from_slice(value);
+        for part in parts {
+            self.scratch
+                .extend_from_slice(&(part.as_ref().len() as u64).to_be_bytes());
+            self.scratch.extend_from_slice(part.as_ref());
+        }
         self.sum = self.sum.wrapping_add(xxh3_128(&self.scratch));
         self.count += 1;
     }

@@ -14,13 +14,13 @@ use clockwise_client::resp::Value;
 
 use super::acl::RESERVED_PREFIX;
 use super::copy::{read_scan, remove, written};
-use super::elements::{self, Place};
+use super::elements::{self, Place, with_field_expiries};
 use super::frame::{Frame, Pipeline};
 use super::link::Link;
 use super::stream_pieces;
 use super::streams::{self, After};
 use super::survey::{
-    Expiry, Kind, clock_ms, expiry_of, lengths, push_weight, survey, unless_changed, weight,
+    Expiry, Kind, Shape, clock_ms, expiry_of, lengths, push_weight, survey, unless_changed, weight,
 };
 use crate::driver::{DriverError, Key, Piece, PieceCursor, PieceRead, WriteRefused};
 
@@ -178,6 +178,12 @@ async fn read_elements(link: &Link, key: &Key, mut place: Place) -> Result<Piece
         let (elements, next) = place
             .read(&frame)
             .ok_or_else(|| link.odd("HSCAN", &frame))?;
+        let elements = match place.shape {
+            Shape::Hash => with_field_expiries(link, vec![(key, elements)])
+                .await?
+                .concat(),
+            _ => elements,
+        };
         match next {
             // A server's table has stretches without elements; an empty piece would stage nothing.
             Some(next) if elements.is_empty() => place = next,
@@ -405,7 +411,6 @@ fn staged(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::redis::survey::Shape;
 
     #[test]
     fn what_is_packed_comes_out_again_and_damage_is_refused() {

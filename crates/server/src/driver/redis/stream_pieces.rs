@@ -254,25 +254,9 @@ fn push_deliveries(
     }
 }
 
-/// Puts right what taking entries in and out has moved.
+/// Puts right what taking entries in and out has moved. The stream comes before its groups: some
+/// servers let no group have read more entries than were ever added.
 fn push_head(pipeline: &mut Pipeline, staging: &[u8], groups: &[Group], head: &Head) {
-    for group in groups {
-        let (last_id, entries_read) = (
-            group.last_id.to_string(),
-            group.entries_read.map(|count| count.to_string()),
-        );
-        let mut args: Vec<&[u8]> = vec![
-            b"XGROUP",
-            b"SETID",
-            staging,
-            &group.name,
-            last_id.as_bytes(),
-        ];
-        if let Some(count) = &entries_read {
-            args.extend([b"ENTRIESREAD", count.as_bytes()]);
-        }
-        pipeline.push(&args);
-    }
     let (last_id, added) = (head.last_id.to_string(), head.entries_added.to_string());
     let deleted = head.max_deleted_id.to_string();
     let (last_id, added, deleted) = (last_id.as_bytes(), added.as_bytes(), deleted.as_bytes());
@@ -285,4 +269,19 @@ fn push_head(pipeline: &mut Pipeline, staging: &[u8], groups: &[Group], head: &H
         b"MAXDELETEDID",
         deleted,
     ]);
+    for group in groups {
+        let last_id = group.last_id.to_string();
+        let entries_read = group.entries_read.map(|count| count.to_string());
+        let mut args: Vec<&[u8]> = vec![
+            b"XGROUP",
+            b"SETID",
+            staging,
+            &group.name,
+            last_id.as_bytes(),
+        ];
+        if let Some(count) = &entries_read {
+            args.extend([b"ENTRIESREAD", count.as_bytes()]);
+        }
+        pipeline.push(&args);
+    }
 }
