@@ -124,6 +124,28 @@ pub fn measure_keys<K: AsRef<[u8]>>(
     }
 }
 
+/// The load of every node when keys are asked for so often each: equal keys are not equal requests.
+///
+/// ```
+/// use clockwise_placement::{Member, RingSpec, weigh_requests};
+/// let ring = RingSpec::new(["a", "b", "c"].map(|id| Member::new(id.parse().unwrap()))).build()?;
+/// let mut requests: Vec<(String, u64)> = (0..1000).map(|n| (format!("user:{n}"), 1)).collect();
+/// requests.push(("user:hot".into(), 1000));
+/// assert!(weigh_requests(&ring, requests).max_over_mean > 1.5);
+/// # Ok::<(), clockwise_placement::PlacementError>(())
+/// ```
+#[must_use]
+pub fn weigh_requests<K: AsRef<[u8]>>(
+    owners: &dyn Owners,
+    requests: impl IntoIterator<Item = (K, u64)>,
+) -> Balance {
+    let mut loads = alloc::vec![0u128; owners.nodes().len()];
+    for (key, count) in requests {
+        loads[owners.owner_of(key.as_ref()).get()] += u128::from(count);
+    }
+    Balance::of(owners.nodes(), &loads)
+}
+
 /// Which nodes of two memberships are the same, and which of those stayed as they were.
 struct Counterparts {
     new_rank: Vec<NodeIx>,

@@ -9,6 +9,7 @@ mod changes;
 mod exhaustive;
 mod field_reports;
 mod golden;
+mod measures;
 mod properties;
 mod slots_plan;
 mod values;
