@@ -2,6 +2,7 @@
 //!
 //! stdout is data, stderr is talk. Every verb takes `-o json`.
 
+mod bench;
 mod change;
 pub mod exit;
 mod interrupt;
@@ -72,6 +73,8 @@ enum Verb {
     Resume(change::ResumeArgs),
     /// Takes the change in flight back.
     Abort(change::AbortArgs),
+    /// Loads a router and checks every answer.
+    Bench(bench::Args),
     /// Measures balance and movement of a placement, offline.
     Measure(measure::Args),
     /// Prints completions for a shell.
@@ -113,6 +116,7 @@ fn dispatch(verb: Verb, format: Format) -> Result<Exit, Failure> {
         Verb::Throttle(args) => change::throttle(&args, format),
         Verb::Resume(args) => change::resume(&args, format),
         Verb::Abort(args) => change::abort(&args, format),
+        Verb::Bench(args) => bench::run(&args, format),
         Verb::Measure(args) => measure::run(&args, format),
         Verb::Completions { shell } => completions(shell, format),
     }

@@ -12,6 +12,8 @@ use clockwise_placement::NodeId;
 
 /// Where the command line finds the admin API of the process that holds the folder.
 pub const ADMIN_ADDRESS: &str = "admin.addr";
+/// Where the router is that clients connect to.
+pub const LISTEN_ADDRESS: &str = "listen.addr";
 /// The token that calls which change something must show.
 pub const ADMIN_TOKEN: &str = "admin.token";
 /// The key from which the passwords of clients at the nodes derive.

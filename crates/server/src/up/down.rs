@@ -6,7 +6,7 @@ use clockwise_client::credentials::{CredentialError, Password};
 use clockwise_client::store::{FileOptions, FileStore, OpenError};
 use tokio::time::sleep;
 
-use super::data_dir::{ADMIN_ADDRESS, DataDir, DataDirError, NODES_PASSWORD};
+use super::data_dir::{ADMIN_ADDRESS, DataDir, DataDirError, LISTEN_ADDRESS, NODES_PASSWORD};
 use super::process::ProcessId;
 use super::redis_server::{RedisServerError, RedisServers};
 use super::settings::{Settings, SettingsError};
@@ -106,7 +106,9 @@ async fn end(dir: &DataDir) -> Result<Ended, DownError> {
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    dir.remove(ADMIN_ADDRESS)?;
+    for name in [LISTEN_ADDRESS, ADMIN_ADDRESS] {
+        dir.remove(name)?;
+    }
     match failed {
         Some(error) => Err(error.into()),
         None => Ok(ended),

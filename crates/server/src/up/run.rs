@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::data_dir::{
-    ADMIN_ADDRESS, ADMIN_TOKEN, DataDir, DataDirError, NODES_PASSWORD, POOL_KEY,
+    ADMIN_ADDRESS, ADMIN_TOKEN, DataDir, DataDirError, LISTEN_ADDRESS, NODES_PASSWORD, POOL_KEY,
 };
 use super::first::{self, FirstError};
 use super::fleet::{Fleet, Which};
@@ -252,6 +252,9 @@ impl Cluster {
         }));
         wait_for_doors(&rebalancer).await;
         let router = Arc::new(start_router(options, ground, &record, views.clone())?);
+        ground
+            .dir
+            .write(LISTEN_ADDRESS, &router.addr().to_string())?;
         let ending = watch::Sender::new(false);
         let service = Service {
             operator: Operator::new(Arc::clone(&store)),
@@ -304,8 +307,10 @@ impl Cluster {
         for task in self.tasks {
             task.abort();
         }
-        if let Err(error) = ground.dir.remove(ADMIN_ADDRESS) {
-            tracing::warn!(%error, "the admin API's address stays in its file");
+        for name in [LISTEN_ADDRESS, ADMIN_ADDRESS] {
+            if let Err(error) = ground.dir.remove(name) {
+                tracing::warn!(%error, "an address stays in its file");
+            }
         }
         ground.end(Which::All, deadline).await;
     }

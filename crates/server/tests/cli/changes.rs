@@ -183,3 +183,48 @@ fn another_user_who_can_write_is_refused_by_name_unless_allowed() {
     assert_eq!(allowed.exit, 0, "{allowed:?}");
     all_keys_answer(&mut cluster.client());
 }
+
+#[test]
+fn a_checked_workload_finds_nothing_wrong_while_a_node_joins() {
+    let cluster = loaded("none");
+    let load = clockwise()
+        .args([
+            "bench",
+            "--seconds",
+            "6",
+            "--connections",
+            "10",
+            "--keys",
+            "2000",
+            "-o",
+            "json",
+            "--dir",
+        ])
+        .arg(cluster.dir())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("it writes", || {
+        let nodes = cluster.run(&["status", "-o", "json"]).json("Status")["nodes"].clone();
+        nodes
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|node| node["requests_per_second"].as_u64() > Some(0))
+    });
+    assert_eq!(cluster.run(&["node", "add", "node-4"]).exit, 0);
+    assert_eq!(cluster.run(&["apply", "--wait"]).exit, 0);
+    let output = load.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{words}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["kind"], json!("Bench"));
+    for fault in ["lost", "stale", "resurrected", "wrong_ttl"] {
+        assert_eq!(report["faults"][fault], json!(0), "{report:#}");
+    }
+    assert!(
+        report["acknowledged_writes"].as_u64() > Some(1_000),
+        "{report:#}"
+    );
+}

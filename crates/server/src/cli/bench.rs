@@ -1,0 +1,162 @@
+//! `bench`: the checked workload against a router, as load and as proof.
+
+use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::time::{Instant, interval, sleep_until};
+
+use super::exit::{Exit, Failure};
+use super::output::{self, Format, count};
+use crate::up::data_dir::{DataDir, LISTEN_ADDRESS};
+use crate::workload::{Report, StartError, Workload, WorkloadOptions};
+
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Every write is numbered and every read is judged by what was acknowledged before it.\n\
+                        Answers 4 if a write was lost or a read was wrong."
+)]
+pub(super) struct Args {
+    /// Address of a router; else that of the running `clockwise up`.
+    #[arg(long, env = "CLOCKWISE_ROUTER", value_name = "HOST:PORT")]
+    router: Option<String>,
+    /// Data folder of the running `clockwise up`.
+    #[arg(
+        long,
+        env = "CLOCKWISE_DIR",
+        value_name = "DIR",
+        default_value = "./clockwise-data"
+    )]
+    dir: PathBuf,
+    /// How long to go on; Ctrl-C ends it earlier, with its report.
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// Requests a second, at fixed times whether or not earlier ones were answered; as fast as it goes without it.
+    #[arg(long, value_name = "N")]
+    rate: Option<u64>,
+    /// Connections.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    connections: usize,
+    /// Requests that a connection may have under way.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pipeline: usize,
+    /// Keys, at least 16 a connection.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    keys: usize,
+    /// What the names of keys begin with.
+    #[arg(long, value_name = "TEXT", default_value = "bench")]
+    key_prefix: String,
+    /// Bytes of a value.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    value_bytes: usize,
+    /// The same seed makes the same choices.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+impl Args {
+    fn options(&self) -> Result<WorkloadOptions, Failure> {
+        Ok(WorkloadOptions {
+            addr: self.address()?,
+            connections: self.connections,
+            pipeline: self.pipeline,
+            keys: self.keys,
+            key_prefix: self.key_prefix.clone(),
+            value_bytes: self.value_bytes,
+            seed: self.seed,
+            rate: self.rate,
+            ..WorkloadOptions::default()
+        })
+    }
+
+    fn address(&self) -> Result<String, Failure> {
+        if let Some(address) = &self.router {
+            return Ok(address.clone());
+        }
+        let found = DataDir::open(&self.dir)
+            .ok()
+            .and_then(|dir| dir.read(LISTEN_ADDRESS).ok().flatten());
+        found
+            .and_then(|text| text.parse::<SocketAddr>().ok())
+            .map(|address| address.to_string())
+            .ok_or_else(|| {
+                let words = format!(
+                    "no running router found: {} has no {LISTEN_ADDRESS}",
+                    self.dir.display()
+                );
+                Failure::new(Exit::Failed, words)
+                    .with_next("clockwise up, or name a router with --router")
+            })
+    }
+}
+
+pub(super) fn run(args: &Args, format: Format) -> Result<Exit, Failure> {
+    let options = args.options()?;
+    let runtime =
+        tokio::runtime::Runtime::new().map_err(|error| Failure::new(Exit::Failed, error))?;
+    let report = runtime
+        .block_on(load(options, Duration::from_secs(args.seconds)))
+        .map_err(refused)?;
+    match format {
+        Format::Json => output::json("Bench", None, &report)?,
+        Format::Table => {
+            output::line(report.to_string().trim_end())?;
+            output::line("\nLook at the pool with:  clockwise status")?;
+        }
+    }
+    Ok(if report.is_clean() {
+        Exit::Done
+    } else {
+        Exit::Unhealthy
+    })
+}
+
+fn refused(error: StartError) -> Failure {
+    let exit = match error {
+        StartError::Connect { .. } | StartError::Refused { .. } => Exit::Failed,
+        _ => Exit::Usage,
+    };
+    Failure::new(exit, error)
+}
+
+async fn load(options: WorkloadOptions, time: Duration) -> Result<Report, StartError> {
+    let workload = Workload::start(options).await?;
+    let began = Instant::now();
+    let bar = bar(time);
+    let mut look = interval(LOOK_EVERY);
+    let mut last = workload.mark();
+    let mut interrupted = Box::pin(tokio::signal::ctrl_c());
+    loop {
+        tokio::select! {
+            () = sleep_until(began + time) => break,
+            // Without a handler an interrupt ends the process by itself.
+            Ok(()) = &mut interrupted => break,
+            _ = look.tick() => {
+                let mark = workload.mark();
+                let writes = mark.since(&last).acknowledged_writes_per_second();
+                bar.set_position(began.elapsed().as_secs());
+                bar.set_message(format!("{writes:.0} writes/s, {} keys at fault", count(faults(&workload))));
+                last = mark;
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(workload.stop().await)
+}
+
+fn faults(workload: &Workload) -> u64 {
+    u64::try_from(workload.faults_so_far()).unwrap_or(u64::MAX)
+}
+
+fn bar(time: Duration) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:24} {pos}/{len} s  {msg}");
+    ProgressBar::new(time.as_secs())
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
