@@ -130,6 +130,11 @@ impl FakeServer {
         self.shared.armed.store(0, Ordering::SeqCst);
     }
 
+    /// How many connections are open: each holds what they share, as do this server and its listener.
+    pub(crate) fn connections(&self) -> usize {
+        Arc::strong_count(&self.shared) - 2
+    }
+
     /// How often it happened.
     pub(crate) fn planted(&self) -> u64 {
         self.shared.planted.load(Ordering::SeqCst)
