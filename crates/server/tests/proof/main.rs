@@ -1,0 +1,32 @@
+//! What clockwise promises, against real servers: router, rebalancer and store in one process as `up` has
+//! them, or in a process of their own where it is to be killed. One fact a file.
+//!
+//! Variables, all optional: `CLOCKWISE_SEED` (a seed for what is random; each run prints its own),
+//! `CLOCKWISE_PROOF_RUNS` (how often the headline is repeated; 3 by default).
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod child;
+mod client;
+mod events;
+mod keys;
+mod load;
+mod meddling;
+mod points;
+mod pool;
+mod product;
+mod serving;
+mod values;
+
+mod abort;
+mod apply_twice;
+mod barrier;
+mod big_hash;
+mod crash;
+mod falsified;
+mod foreign_writer;
+mod headline;
+mod out_of_memory;
+mod packages;
+mod throttle;
+mod types;
+mod up_killed;
