@@ -49,7 +49,7 @@ impl Default for TrafficLimits {
                 wait_ms_max: 1_000,
             },
             wait: QueueLimits {
-                requests_max: 16_384,
+                requests_max: 65_536,
                 bytes_max: 64 << 20,
                 wait_ms_max: 1_000,
             },

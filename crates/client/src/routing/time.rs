@@ -70,7 +70,9 @@ impl<R> Traffic<R> {
             }
             Link::Pausing { until } if until <= now => {
                 lane.link = Link::Closed;
-                if !lane.waiting.is_empty() {
+                if lane.waiting.is_empty() {
+                    lane.denied_since = None;
+                } else {
                     self.connect(slot, protocol, now);
                 }
             }

@@ -86,6 +86,10 @@ impl<R> Traffic<R> {
         });
         for node in self.nodes.iter_mut().flatten() {
             node.departed = true;
+            // Another epoch, another chance to be let in.
+            node.lanes
+                .iter_mut()
+                .for_each(|lane| lane.denied_since = None);
         }
         let known = self.slots_by_id();
         self.by_index.clear();
@@ -275,6 +279,14 @@ impl<R> Traffic<R> {
     /// The slot of the node at `index` of the current view.
     pub fn slot(&self, index: usize) -> NodeSlot {
         self.by_index[index]
+    }
+
+    /// Whether the node is down: requests are refused until a background attempt finds it back.
+    pub fn is_down(&self, slot: NodeSlot) -> bool {
+        self.nodes
+            .get(slot.0)
+            .and_then(Option::as_ref)
+            .is_some_and(NodeTraffic::is_down)
     }
 
     /// Whether requests for this node wait for those of an earlier generation.

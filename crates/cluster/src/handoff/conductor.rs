@@ -2,8 +2,9 @@
 //!
 //! Copies of several sources run side by side, a few at a time. Requests are held for one source at a
 //! time in a pool, since each handover grows the epoch and several would spoil each other's commit. No
-//! source is cleaned while it is still a target of a handoff that has not flipped: what it receives is
-//! not yet its own. Copies of an aborted change are purged after everything that flipped has come back.
+//! source is cleaned before all that are on their way have flipped, and never while it is still a target
+//! of a handoff that has not: what it receives is not yet its own. Copies of an aborted change are purged
+//! after everything that flipped has come back.
 
 use alloc::vec::Vec;
 
@@ -214,7 +215,9 @@ impl Conductor {
         match turn {
             Turn::Copy => holders(turn) < COPIES_AT_ONCE,
             Turn::Handover => holders(turn) == 0,
-            Turn::Clean => !self.still_receives(&self.slots[index].id.source),
+            Turn::Clean => {
+                !self.some_still_copy() && !self.still_receives(&self.slots[index].id.source)
+            }
             Turn::Purge => {
                 let reverse = |slot: &&Slot| slot.id.reverse;
                 self.slots
@@ -225,12 +228,27 @@ impl Conductor {
         }
     }
 
+    /// Whether a handoff makes its way to its flip. Cleaning would only slow it down, and would have to
+    /// be made good should the change be aborted. One that has stopped or waits for a server is not
+    /// waited for.
+    fn some_still_copy(&self) -> bool {
+        let moving = |machine: &Machine| !machine.is_still() && machine.breaks() == 0;
+        self.of_this_way()
+            .any(|slot| !slot.machine.state().is_flipped() && moving(&slot.machine))
+    }
+
+    /// The handoffs that go where the change goes.
+    fn of_this_way(&self) -> impl Iterator<Item = &Slot> {
+        let back = self.direction == Direction::Back;
+        self.slots
+            .iter()
+            .filter(move |slot| slot.id.reverse == back)
+    }
+
     /// Whether a node is a target of a handoff that has not flipped in the direction of the change.
     fn still_receives(&self, node: &NodeId) -> bool {
-        self.slots.iter().any(|slot| {
-            let counts = (self.direction == Direction::Back) == slot.id.reverse;
-            counts && !slot.machine.state().is_flipped() && slot.targets.contains(node)
-        })
+        self.of_this_way()
+            .any(|slot| !slot.machine.state().is_flipped() && slot.targets.contains(node))
     }
 
     /// Ends or turns the change once every machine is still.

@@ -8,8 +8,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use clockwise_client::store::{CommitError, Leadership};
+use clockwise_cluster::handoff::preflight::check;
 use clockwise_cluster::handoff::{Command, Conductor, Event, Order};
-use clockwise_cluster::{AbortError, Counts, HandoffId, Record, Step, StepError, TooLarge, View};
+use clockwise_cluster::{
+    AbortError, Counts, Direction, HandoffId, Record, Step, StepError, TooLarge, View,
+};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
@@ -126,12 +129,14 @@ impl<'a> Conducting<'a> {
         mut self,
         leadership: &mut Leadership,
         requests: &mut mpsc::Receiver<Request>,
+        early: Option<Request>,
         stop: &CancellationToken,
     ) -> Outcome {
         let mut reports = interval(REPORT_EVERY);
         reports.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let orders = self.conductor.start(self.mandate.now_ms());
         self.obey(orders);
+        early.into_iter().for_each(|request| self.request(request));
         let mut leaving: Option<Instant> = None;
         while self.outcome.is_none() {
             let deadline = self.conductor.deadline();
@@ -156,13 +161,21 @@ impl<'a> Conducting<'a> {
             }
         }
         self.report();
-        self.outcome.unwrap_or(Outcome::Again)
+        for abort in self.aborts.drain(..) {
+            // It ended before it could be turned.
+            let _unheard = abort.send(Err(AbortRefused::NoChange));
+        }
+        match self.outcome {
+            Some(Outcome::Again) | None if stop.is_cancelled() => Outcome::Left,
+            outcome => outcome.unwrap_or(Outcome::Again),
+        }
     }
 
     fn tell(&mut self, index: usize, event: Event) {
         let desk = &mut self.desks[index];
         match &event {
             Event::Broken { at, why } => desk.waiting = Some(format!("{at}: {why}")),
+            Event::Inspected(facts) => desk.waiting = check(facts).first().map(ToString::to_string),
             Event::Opened | Event::Listed => desk.waiting = None,
             _ => {}
         }
@@ -186,7 +199,7 @@ impl<'a> Conducting<'a> {
                 Order::Handoff(index, command) => self.command(index, command),
                 Order::TurnBack => self.store(turn_back(Arc::clone(&self.mandate))),
                 Order::End => self.store(end(Arc::clone(&self.mandate))),
-                Order::Held => self.outcome = Some(Outcome::Left),
+                Order::Held => self.outcome = Some(Outcome::Again),
                 Order::Deposed => self.outcome = Some(Outcome::Deposed),
                 other => unreachable!("{other:?} is an order of another version"),
             }
@@ -252,15 +265,23 @@ impl<'a> Conducting<'a> {
     fn request(&mut self, request: Request) {
         match request {
             Request::Abort(reply) => {
-                let orders = self.conductor.abort(self.mandate.now_ms());
+                let record = self.mandate.record();
+                let change = record.as_ref().and_then(|record| record.change());
+                if change.is_some_and(|change| change.direction == Direction::Back) {
+                    // Whoever asked may have gone.
+                    let _unheard = reply.send(Err(AbortRefused::GoingBack));
+                    return;
+                }
                 self.aborts.push(reply);
+                let orders = self.conductor.abort(self.mandate.now_ms());
                 self.obey(orders);
             }
-            Request::Retry => {
-                if self.desks.iter().any(|desk| desk.stopped.is_some()) {
-                    self.outcome = Some(Outcome::Again);
-                }
+            // Held still first: another handoff may be in the middle of its handover.
+            Request::Retry if self.desks.iter().any(|desk| desk.stopped.is_some()) => {
+                let orders = self.conductor.leave(self.mandate.now_ms());
+                self.obey(orders);
             }
+            Request::Retry => {}
         }
     }
 

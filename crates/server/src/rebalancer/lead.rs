@@ -81,6 +81,13 @@ fn refuse_requests(requests: &mut mpsc::Receiver<Request>) {
     }
 }
 
+/// There is nothing to take back.
+fn refuse(abort: Option<Request>) {
+    if let Some(Request::Abort(reply)) = abort {
+        let _unheard = reply.send(Err(AbortRefused::NoChange));
+    }
+}
+
 /// One term, from its beginning to its loss or to the end of everything.
 async fn term_of_office(
     config: &RebalancerConfig,
@@ -138,6 +145,8 @@ async fn conduct(
     stop: &CancellationToken,
 ) {
     let mut records = mandate.store.watch();
+    // An abort that came before the change it is about was seen.
+    let mut early = None;
     loop {
         // What comes after this ends the rest.
         records.mark_unchanged();
@@ -147,13 +156,18 @@ async fn conduct(
                 let conducting =
                     Conducting::new(Arc::clone(mandate), stations, reporter, &record, view);
                 match conducting {
-                    Some(conducting) => conducting.run(leadership, requests, stop).await,
+                    Some(conducting) => {
+                        conducting
+                            .run(leadership, requests, early.take(), stop)
+                            .await
+                    }
                     None => Outcome::Again,
                 }
             }
             None => {
                 reporter.change(None);
-                rest(&mut records, leadership, requests, stop).await
+                refuse(early.take());
+                rest(&mut records, leadership, requests, &mut early, stop).await
             }
         };
         if outcome != Outcome::Again {
@@ -184,6 +198,7 @@ async fn rest(
     records: &mut watch::Receiver<Option<Arc<Record>>>,
     leadership: &mut Leadership,
     requests: &mut mpsc::Receiver<Request>,
+    early: &mut Option<Request>,
     stop: &CancellationToken,
 ) -> Outcome {
     let again = sleep(LOOK_EVERY);
@@ -197,8 +212,9 @@ async fn rest(
             }
             () = &mut again => return Outcome::Again,
             request = requests.recv() => match request {
-                Some(Request::Abort(reply)) => {
-                    let _unheard = reply.send(Err(AbortRefused::NoChange));
+                Some(abort @ Request::Abort(_)) => {
+                    *early = Some(abort);
+                    return Outcome::Again;
                 }
                 Some(Request::Retry) => {}
                 None => return Outcome::Left,

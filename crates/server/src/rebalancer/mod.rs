@@ -22,13 +22,13 @@ use std::sync::Arc;
 
 use clockwise_client::credentials::PoolKey;
 use clockwise_client::store::{CommitError, ReadError, Store};
-use clockwise_cluster::{Record, Throttle};
+use clockwise_cluster::{Record, StepError, Throttle};
 use clockwise_placement::NodeId;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, DriverError};
 pub use preflight::preflight;
 pub use progress::{ChangeProgress, HandoffProgress, Progress};
 pub use station::Door;
@@ -55,6 +55,7 @@ pub struct RebalancerConfig {
 #[derive(Debug)]
 pub struct RebalancerHandle {
     store: Arc<dyn Store>,
+    driver: Arc<dyn Driver>,
     requests: mpsc::Sender<Request>,
     progress: watch::Receiver<Progress>,
     stop: CancellationToken,
@@ -67,10 +68,11 @@ pub fn start(config: RebalancerConfig) -> RebalancerHandle {
     let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
     let (reporter, progress) = Reporter::new();
     let stop = CancellationToken::new();
-    let store = Arc::clone(&config.store);
+    let (store, driver) = (Arc::clone(&config.store), Arc::clone(&config.driver));
     let task = tokio::spawn(lead::run(config, reporter, receiver, stop.clone()));
     RebalancerHandle {
         store,
+        driver,
         requests,
         progress,
         stop,
@@ -101,6 +103,32 @@ impl RebalancerHandle {
     pub async fn retry(&self) {
         // One that has ended has nothing to begin again.
         let _ended = self.requests.send(Request::Retry).await;
+    }
+
+    /// Takes a target that came back as another run after it had become an owner as it is: it lets its
+    /// clients in again, and its source is cleaned.
+    ///
+    /// # Errors
+    /// A node that cannot be looked at, or none that anything in flight has flipped to.
+    pub async fn accept(&self, target: &NodeId) -> Result<(), AcceptError> {
+        let mut record = self.store.read().await?;
+        for _ in 0..COMMITS_MAX {
+            let current = record.ok_or(AcceptError::NoPool)?;
+            let node = current.node(target).ok_or(AcceptError::UnknownNode)?;
+            let facts = self.driver.inspect(&mandate::node_address(node)).await?;
+            let identity = translate::identity(&facts.identity)
+                .map_err(|error| AcceptError::Nameless(error.to_string()))?;
+            let next = current.accept_target(target, &identity.incarnation)?;
+            match self.store.commit(current.revision(), next, None).await {
+                Ok(_) => {
+                    self.retry().await;
+                    return Ok(());
+                }
+                Err(CommitError::Conflict { current, .. }) => record = current,
+                Err(error) => return Err(AcceptError::Commit(error)),
+            }
+        }
+        Err(AcceptError::Contended)
     }
 
     /// Changes the speed of the copying, now and for changes to come.
@@ -166,6 +194,36 @@ pub enum AbortRefused {
     /// The record could not be changed.
     #[error(transparent)]
     Store(CommitError),
+}
+
+/// Why a target was not accepted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// The pool was never made.
+    #[error("there is no pool")]
+    NoPool,
+    /// It is no node of the pool.
+    #[error("no node of this name is in the pool")]
+    UnknownNode,
+    /// The node cannot be looked at.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The server's names for its run and data cannot be stored.
+    #[error("{0}")]
+    Nameless(String),
+    /// Nothing in flight has flipped to it.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// The record cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The record could not be changed.
+    #[error(transparent)]
+    Commit(CommitError),
+    /// Others kept changing the record.
+    #[error("somebody else keeps changing the record")]
+    Contended,
 }
 
 /// Why a setting was not changed.

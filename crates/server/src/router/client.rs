@@ -1,17 +1,22 @@
 //! One client's connection: what it has sent and not been served yet, and its answers in order.
 
 use std::io;
+use std::time::Duration;
 
 use clockwise_client::resp::{Protocol, RequestScanner};
 use clockwise_client::routing::Millis;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use rustix::buffer::spare_capacity;
+use socket2::{SockRef, TcpKeepalive};
 
 use super::limits::{
     BUFFER_KEPT_BYTES, CLIENT_READ_BYTES, LINGER_BYTES_MAX, LINGER_MS_MAX, Limits,
 };
 use super::reply_queue::ReplyQueue;
+
+/// As servers have it: a client whose machine is gone does not keep its place for ever.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(300));
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +59,8 @@ pub(super) struct Client {
     pub(super) refused_multi: Option<Millis>,
     /// Bytes of its requests that nodes have not answered.
     pub(super) in_flight_bytes: usize,
+    /// Bytes kept for it when its worker last counted.
+    pub(super) counted_bytes: usize,
     /// The socket may have more to read.
     pub(super) readable: bool,
     /// The other side sends nothing after what is still to be read.
@@ -82,6 +89,7 @@ impl Client {
         (registry, token): (&Registry, Token),
     ) -> io::Result<Self> {
         stream.set_nodelay(true)?;
+        SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE)?;
         registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Self {
             serial,
@@ -99,6 +107,7 @@ impl Client {
             pause: None,
             refused_multi: None,
             in_flight_bytes: 0,
+            counted_bytes: 0,
             readable: true,
             peer_done: false,
             at_end: false,

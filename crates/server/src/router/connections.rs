@@ -8,10 +8,11 @@ use clockwise_client::routing::Millis;
 use mio::event::Event;
 
 use super::client::{Client, Pause, Phase};
-use super::limits::ACCEPTS_PER_TURN;
+use super::limits::{ACCEPTS_PER_TURN, MEMORY_SHARE_BYTES};
 use super::worker::{Turn, Worker, client_token};
 
 impl Worker {
+    /// This client is to be looked at in the next turn, whatever its socket says.
     pub(super) fn queue(&mut self, place: usize) {
         let Some(client) = self.clients.get(place) else {
             return;
@@ -22,6 +23,7 @@ impl Worker {
         }
     }
 
+    /// A client's socket can be read or written, or is at its end.
     pub(super) fn client_event(&mut self, turn: &Turn, place: usize, event: &Event) {
         let Some(client) = self.clients.get(place) else {
             return;
@@ -110,6 +112,13 @@ impl Worker {
             }
         }
         self.client_scratch = scratch;
+        if self
+            .clients
+            .get(place)
+            .is_some_and(|client| client.input.len() > MEMORY_SHARE_BYTES)
+        {
+            self.list_client(place);
+        }
         read.map(|_| ())
     }
 
@@ -138,6 +147,7 @@ impl Worker {
         }
     }
 
+    /// Writes to a client, and sees whether it may go on, must go, or is done.
     pub(super) fn flush_client(&mut self, place: usize) {
         let Some(client) = self.clients.get(place) else {
             return;
@@ -146,12 +156,14 @@ impl Worker {
         if client.flush(self.now).is_err() {
             return self.remove(place);
         }
-        let limits = &self.shared.limits;
-        if client.replies.kept_bytes() > limits.output_bytes_max && client.replies.has_several() {
-            tracing::info!(client = %client.addr(), bytes = client.replies.kept_bytes(), "dropped: it does not read its answers");
+        if self.keeps_too_much(place) {
             self.counters.clients_dropped += 1;
             return self.remove(place);
         }
+        let limits = &self.shared.limits;
+        let Some(client) = self.clients.get(place) else {
+            return;
+        };
         let again = match client.pause {
             Some(Pause::Window) => client.has_room(limits),
             Some(Pause::Barrier) => client.replies.waiting() == 0,
@@ -170,18 +182,47 @@ impl Worker {
         }
     }
 
+    /// Counts what is kept for a client, and says whether that is more than it may be: more than a
+    /// client may have, or more than its share when the worker has no more.
+    fn keeps_too_much(&mut self, place: usize) -> bool {
+        let Some(client) = self.clients.get(place) else {
+            return false;
+        };
+        let limits = &self.shared.limits;
+        let unread = client.replies.kept_bytes();
+        let kept = unread + client.input.capacity();
+        self.kept_bytes = self.kept_bytes - client.counted_bytes + kept;
+        client.counted_bytes = kept;
+        let too_much = (unread > limits.output_bytes_max && client.replies.has_several())
+            || (self.kept_bytes > limits.memory_bytes_max && kept > MEMORY_SHARE_BYTES);
+        if too_much {
+            let (client, all) = (client.addr(), self.kept_bytes);
+            tracing::info!(
+                client,
+                unread,
+                kept,
+                all,
+                "dropped: too much is kept for it"
+            );
+        }
+        too_much
+    }
+
     /// Closes a client's connection. What it has in flight is answered into nothing.
     pub(super) fn remove(&mut self, place: usize) {
         if let Some(client) = self.clients.remove(place) {
+            self.kept_bytes -= client.counted_bytes;
             client.close(self.poll.registry());
             self.shared.clients.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
+    /// Whether connections may wait to be accepted.
     pub(super) fn accepts_more(&self) -> bool {
         self.acceptable && self.listener.is_some()
     }
 
+    /// Takes up new connections, some at a time.
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPTS_PER_TURN {
             if !self.acceptable {
@@ -204,6 +245,7 @@ impl Worker {
         }
     }
 
+    /// Makes a connection a client, or tells it that there are too many.
     fn admit_client(&mut self, stream: mio::net::TcpStream) {
         let login = self.shared.secrets.password.is_some();
         let place = self.clients.next_place();
@@ -236,6 +278,7 @@ impl Worker {
         self.queue(place);
     }
 
+    /// Accepts nobody any more and lets every client go as soon as it has its answers.
     pub(super) fn drain(&mut self) {
         self.draining = true;
         if let Some(mut listener) = self.listener.take()

@@ -64,12 +64,16 @@ impl Worker {
             return;
         };
         let mut groups: Vec<(Route, Vec<u32>)> = Vec::new();
+        // For each node, and whether the keys are held, the number of its group.
+        let mut group_of: Vec<[Option<usize>; 2]> = vec![[None; 2]; turn.view.nodes().len()];
         for key in keys {
             let route = turn.view.route(turn.view.position(gather.key(key)));
-            match groups.iter_mut().find(|(other, _)| *other == route) {
-                Some((_, keys)) => keys.push(key),
-                None => groups.push((route, vec![key])),
-            }
+            let group =
+                group_of[route.node.get()][usize::from(route.hold)].get_or_insert_with(|| {
+                    groups.push((route, Vec::new()));
+                    groups.len() - 1
+                });
+            groups[*group].1.push(key);
         }
         // All parts exist before the first is sent: one that fails at once must not seem the last.
         let parts: Vec<_> = groups

@@ -294,3 +294,122 @@ fn sort_keys(request: &Request<'_>, positions: &mut Vec<usize>) -> Result<(), No
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clockwise_client::resp::{RequestLimits, RequestScanner, Scan, write_command};
+
+    fn positions(spec: &KeySpec, line: &str) -> Result<Vec<usize>, NoKeys> {
+        let mut frame = Vec::new();
+        write_command(&mut frame, &line.split(' ').collect::<Vec<_>>());
+        let mut scanner = RequestScanner::default();
+        let Ok(Scan::Request { request, .. }) = scanner.scan(&RequestLimits::default(), &frame)
+        else {
+            panic!("a whole request");
+        };
+        spec.positions(&request)
+    }
+
+    fn search(begin: Begin, take: Take) -> KeySpec {
+        KeySpec::Search(Box::new([Search { begin, take }]))
+    }
+
+    #[test]
+    fn keys_are_found_where_the_three_numbers_say() {
+        let every = KeySpec::Range {
+            first: 1,
+            last: -1,
+            step: 1,
+        };
+        assert_eq!(positions(&every, "mget a b c"), Ok(vec![1, 2, 3]));
+        let pairs = KeySpec::Range {
+            first: 1,
+            last: -1,
+            step: 2,
+        };
+        assert_eq!(positions(&pairs, "mset a 1 b 2"), Ok(vec![1, 3]));
+        assert_eq!(
+            positions(
+                &KeySpec::Range {
+                    first: 1,
+                    last: 2,
+                    step: 1
+                },
+                "rename a b"
+            ),
+            Ok(vec![1, 2])
+        );
+        assert_eq!(
+            positions(&KeySpec::One(2), "object encoding a"),
+            Ok(vec![2])
+        );
+        assert_eq!(
+            positions(&KeySpec::One(2), "object help"),
+            Err(NoKeys::Malformed)
+        );
+        assert_eq!(positions(&KeySpec::None, "ping"), Ok(vec![]));
+    }
+
+    #[test]
+    fn keys_behind_a_word_are_half_of_what_follows() {
+        let streams = Begin::Behind {
+            word: "STREAMS".into(),
+            from: 1,
+        };
+        let spec = search(
+            streams,
+            Take::Range {
+                last: -1,
+                step: 1,
+                limit: 2,
+            },
+        );
+        assert_eq!(
+            positions(&spec, "xread count 5 streams a b 0 0"),
+            Ok(vec![4, 5])
+        );
+        assert_eq!(positions(&spec, "xread streams a 0"), Ok(vec![2]));
+        assert_eq!(
+            positions(&spec, "xread count 5 a 0"),
+            Err(NoKeys::Malformed)
+        );
+    }
+
+    #[test]
+    fn counted_keys_are_as_many_as_the_count_says_and_no_more_than_there_are() {
+        let spec = search(
+            Begin::At(2),
+            Take::Counted {
+                count_at: 0,
+                first: 1,
+                step: 1,
+            },
+        );
+        assert_eq!(positions(&spec, "eval script 2 a b arg"), Ok(vec![3, 4]));
+        for line in [
+            "eval script 3 a b",
+            "eval script x a",
+            "eval script -1 a",
+            "eval script 99999999999 a",
+            "eval script 0 a",
+        ] {
+            assert_eq!(positions(&spec, line), Err(NoKeys::Malformed), "{line}");
+        }
+    }
+
+    #[test]
+    fn sort_has_its_own_key_and_the_one_it_stores_to() {
+        for (line, expected) in [
+            ("sort a", Ok(vec![1])),
+            ("sort a limit 0 5 desc alpha store b", Ok(vec![1, 8])),
+            ("sort a by nosort get # asc", Ok(vec![1])),
+            ("sort a by w_*", Err(NoKeys::Patterns)),
+            ("sort a get o_*", Err(NoKeys::Patterns)),
+            ("sort a limit 0 5 get #", Ok(vec![1])),
+            ("sort a store", Err(NoKeys::Malformed)),
+        ] {
+            assert_eq!(positions(&KeySpec::Sort, line), expected, "{line}");
+        }
+    }
+}

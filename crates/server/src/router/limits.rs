@@ -23,6 +23,9 @@ pub struct Limits {
     pub output_bytes_soft: usize,
     /// Bytes of answers kept for a client before it is dropped. One answer may exceed it.
     pub output_bytes_max: usize,
+    /// Bytes that one worker keeps for all its clients together, of requests that are not whole and
+    /// of answers that are not read. Beyond, those who have more than their share are dropped.
+    pub memory_bytes_max: usize,
     /// Bytes of requests a node connection may have unanswered before more are refused.
     pub node_pending_bytes_max: usize,
     /// Bytes of one reply of a node.
@@ -51,6 +54,7 @@ impl Default for Limits {
             in_flight_bytes_max: 64 << 20,
             output_bytes_soft: 4 << 20,
             output_bytes_max: 64 << 20,
+            memory_bytes_max: 1 << 30,
             node_pending_bytes_max: 256 << 20,
             // A server's own limit for one string, and some for what surrounds it.
             reply_bytes_max: (512 << 20) + (1 << 20),
@@ -63,6 +67,9 @@ impl Default for Limits {
         }
     }
 }
+
+/// What a client may have of a worker's memory even when there is no more.
+pub(super) const MEMORY_SHARE_BYTES: usize = 1 << 20;
 
 /// Files the process keeps for nodes, stores and the admin interface when clients take all others.
 pub const FILES_RESERVED: usize = 128;

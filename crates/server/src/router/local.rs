@@ -61,6 +61,14 @@ impl Worker {
             }
             Local::Exec | Local::Discard => self.end_multi(place, local),
             Local::Clockwise => self.clockwise(turn, place, request),
+            Local::Http => {
+                if let Some(client) = self.clients.get(place) {
+                    tracing::warn!(client = %client.addr(), "closed: it speaks HTTP, perhaps on behalf of a web page");
+                    client.phase = Phase::Leaving;
+                    self.counters.clients_dropped += 1;
+                    self.list_client(place);
+                }
+            }
         }
         Flow::Next
     }

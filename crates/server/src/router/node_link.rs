@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use clockwise_client::credentials::Password;
 use clockwise_client::resp::{Protocol, Reply, ReplyError, ReplyScanner, Value, write_command};
@@ -13,11 +14,18 @@ use clockwise_client::routing::{Effect, Millis, NodeSlot};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use rustix::buffer::spare_capacity;
+use socket2::{SockRef, TcpKeepalive};
 
 use super::gather::PartNumber;
 use super::limits::{BUFFER_KEPT_BYTES, NODE_READ_BYTES};
 use super::reply_queue::Sequence;
 use super::send_buffer::SendBuffer;
+
+/// A node whose machine is gone without a word is noticed also while nothing is asked of it.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(15))
+    .with_interval(Duration::from_secs(5))
+    .with_retries(3);
 
 /// Which client's which request: enough to find its place in line, or to see that the client is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +63,7 @@ pub(super) struct Lost {
 /// Bytes have arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received {
-    /// As many as there was room for: there may be more.
+    /// There may be more, or the end: as many came as there was room for, or the end was announced.
     pub(super) more: bool,
 }
 
@@ -100,6 +108,8 @@ pub(super) struct NodeLink {
     /// The beginning of a reply that is not whole yet.
     input: Vec<u8>,
     writable: bool,
+    /// The node sends nothing after what is still to be read.
+    pub(super) peer_done: bool,
     /// It is in its worker's list of connections with something to send.
     pub(super) listed: bool,
 }
@@ -141,6 +151,7 @@ impl NodeLink {
             scanner: ReplyScanner::new(reply_bytes_max),
             input: Vec::new(),
             writable: false,
+            peer_done: false,
             listed: false,
         })
     }
@@ -194,11 +205,16 @@ impl NodeLink {
             }
             // A writable event may come before the connection is there.
             match self.stream.peer_addr() {
+                // A port of the range that outgoing connections take may be given to this very one.
+                Ok(peer) if self.stream.local_addr()? == peer => {
+                    return Err(io::ErrorKind::ConnectionRefused.into());
+                }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
                 Err(error) => return Err(error),
             }
             self.stream.set_nodelay(true)?;
+            SockRef::from(&self.stream).set_tcp_keepalive(&KEEPALIVE)?;
             self.state = State::LoggingIn;
         }
         self.flush()
@@ -231,7 +247,7 @@ impl NodeLink {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {
                     return Ok(Some(Received {
-                        more: scratch.len() == scratch.capacity(),
+                        more: self.peer_done || scratch.len() == scratch.capacity(),
                     }));
                 }
                 Err(rustix::io::Errno::INTR) => {}
@@ -283,13 +299,12 @@ impl NodeLink {
         self.state == State::Open
     }
 
-    /// What the answer to `HELLO` means. Only a map of the server's facts opens the connection.
+    /// What the answer to `HELLO` means. Only a server's facts, with the version asked for, open the
+    /// connection; an echo does not.
     pub(super) fn log_in(&mut self, reply: &[u8]) -> Login {
         let hello_end = self.out.end();
         match Value::parse(reply) {
-            Ok(Some((value @ (Value::Array(_) | Value::Map(_)), _)))
-                if !value.pairs().is_empty() =>
-            {
+            Ok(Some((value, _))) if speaks(&value, self.protocol) => {
                 self.out.mark_answered(hello_end);
                 self.state = State::Open;
                 Login::Done
@@ -328,4 +343,17 @@ impl NodeLink {
         };
         self.out.between(start, self.in_flight[index].end)
     }
+}
+
+/// Whether these are a server's facts about itself, in this version of the protocol.
+fn speaks(facts: &Value, protocol: Protocol) -> bool {
+    let version = facts
+        .pairs()
+        .into_iter()
+        .find(|(key, _)| key.as_text() == Some("proto"));
+    let expected = match protocol {
+        Protocol::Resp2 => 2,
+        Protocol::Resp3 => 3,
+    };
+    version.and_then(|(_, version)| version.as_integer()) == Some(expected)
 }

@@ -70,6 +70,7 @@ impl Worker {
         }
         self.view = view;
         self.owners = None;
+        (self.next_tick, self.next_show) = (self.now, self.now);
         let turn = self.begin_turn();
         self.obey(&turn);
         for waiting in unsent {
@@ -195,9 +196,17 @@ impl Worker {
         if let Some(target) = self.traffic.target(slot) {
             tracing::debug!(node = %target.id, generation = %target.generation, %error, "no connection to a node");
         }
+        let known = self.traffic.is_down(slot);
         let refused = self
             .traffic
             .connect_failed(slot, protocol, failure, turn.now);
+        if let Some(target) = self
+            .traffic
+            .target(slot)
+            .filter(|_| !known && self.traffic.is_down(slot))
+        {
+            tracing::warn!(node = %target.id, address = %target.address, %error, worker = self.number, "a node is down");
+        }
         self.refuse_all(turn, refused);
     }
 
@@ -210,6 +219,7 @@ impl Worker {
         else {
             return;
         };
+        link.peer_done |= event.is_read_closed();
         if (event.is_writable() || event.is_error())
             && let Err(error) = link.now_writable()
         {
@@ -257,6 +267,13 @@ impl Worker {
     fn link_opened(&mut self, turn: &Turn, slot: NodeSlot, protocol: Protocol) {
         if let Some(stats) = self.counters.node(slot.0) {
             stats.connections += 1;
+        }
+        if let Some(target) = self
+            .traffic
+            .target(slot)
+            .filter(|_| self.traffic.is_down(slot))
+        {
+            tracing::info!(node = %target.id, worker = self.number, "a node is back");
         }
         let waiting = self.traffic.connected(slot, protocol);
         self.send_waiting(turn, (slot, protocol), waiting);

@@ -75,6 +75,9 @@ pub(super) enum Local {
     Discard,
     /// `CLOCKWISE ROUTE key`, `CLOCKWISE EPOCH`
     Clockwise,
+    /// The first words of an HTTP request: a browser was made to send it. Nothing behind them is
+    /// looked at.
+    Http,
 }
 
 /// Why a command is refused.
@@ -166,6 +169,8 @@ pub(super) const WITHOUT_NODES: &[(&str, Action)] = &[
     ("readwrite", Action::Local(Local::Cluster)),
     ("asking", Action::Local(Local::Cluster)),
     ("clockwise", Action::Local(Local::Clockwise)),
+    ("post", Action::Local(Local::Http)),
+    ("host:", Action::Local(Local::Http)),
     ("multi", Action::Local(Local::Multi)),
     ("exec", Action::Local(Local::Exec)),
     ("discard", Action::Local(Local::Discard)),

@@ -230,3 +230,94 @@ impl ReplyQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes what is to be written, as a socket would.
+    fn written(queue: &mut ReplyQueue) -> Vec<u8> {
+        let bytes = queue.unwritten().to_vec();
+        queue.mark_written(bytes.len());
+        bytes
+    }
+
+    #[test]
+    fn answers_leave_in_the_order_of_requests_whatever_order_they_come_in() {
+        // Every order in which five answers can come, one of them too large for the shared buffer.
+        let answers: [Vec<u8>; 5] = [
+            b"+a\r\n".to_vec(),
+            vec![b'b'; PARKED_BYTES_MAX + 1],
+            b"+c\r\n".to_vec(),
+            b"+d\r\n".to_vec(),
+            b"+e\r\n".to_vec(),
+        ];
+        let expected = answers.concat();
+        for order in permutations(5) {
+            let mut queue = ReplyQueue::new();
+            // Numbers wrap around within this pipeline.
+            queue.front = u32::MAX - 2;
+            let sequences: Vec<Sequence> = answers.iter().map(|_| queue.reserve()).collect();
+            let mut out = Vec::new();
+            for at in &order {
+                queue.deliver(sequences[*at], &answers[*at]);
+                out.extend(written(&mut queue));
+            }
+            assert!(out == expected, "{order:?}");
+            assert_eq!((queue.waiting(), queue.kept_bytes()), (0, 0), "{order:?}");
+        }
+    }
+
+    fn permutations(count: usize) -> Vec<Vec<usize>> {
+        if count == 0 {
+            return vec![Vec::new()];
+        }
+        let shorter = permutations(count - 1);
+        let insert = |order: &Vec<usize>, at: usize| {
+            let mut longer = order.clone();
+            longer.insert(at, count - 1);
+            longer
+        };
+        shorter
+            .iter()
+            .flat_map(|order| (0..count).map(move |at| insert(order, at)))
+            .collect()
+    }
+
+    #[test]
+    fn an_answer_of_our_own_waits_for_its_turn() {
+        let mut queue = ReplyQueue::new();
+        queue.answer_now(|out| out.extend_from_slice(b"+first\r\n"));
+        let sequence = queue.reserve();
+        queue.answer_now(|out| out.extend_from_slice(b"+third\r\n"));
+        assert_eq!(written(&mut queue), b"+first\r\n");
+        queue.deliver(sequence, b"+second\r\n");
+        assert_eq!(written(&mut queue), b"+second\r\n+third\r\n");
+    }
+
+    #[test]
+    fn the_window_follows_the_size_of_answers_down_slowly_and_up_at_once() {
+        let mut queue = ReplyQueue::new();
+        assert_eq!(queue.window(4 << 20), 64);
+        for _ in 0..200 {
+            let sequence = queue.reserve();
+            queue.deliver(sequence, b"+OK\r\n");
+            written(&mut queue);
+        }
+        assert!(queue.window(4 << 20) > 1_024);
+        let sequence = queue.reserve();
+        queue.deliver(sequence, &vec![0; 1 << 20]);
+        assert_eq!(queue.window(4 << 20), 4);
+        assert_eq!(queue.window(10), 1);
+    }
+
+    #[test]
+    fn the_memory_of_a_large_answer_is_given_back() {
+        let mut queue = ReplyQueue::new();
+        let sequence = queue.reserve();
+        queue.deliver(sequence, &vec![0; 8 << 20]);
+        written(&mut queue);
+        queue.shrink_outsized();
+        assert!(queue.out.capacity() <= 2 * BUFFER_KEPT_BYTES);
+    }
+}

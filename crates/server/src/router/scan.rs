@@ -156,3 +156,57 @@ impl ScanReply<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(epoch: u64, node: usize, cursor: u64) -> Page {
+        Page {
+            epoch: Epoch::new(epoch),
+            node,
+            cursor,
+        }
+    }
+
+    fn text(page: Page) -> String {
+        page.cursor().unwrap().to_string()
+    }
+
+    #[test]
+    fn a_cursor_leads_back_to_its_page_while_the_epoch_stays() {
+        for (node, cursor) in [
+            (0, 1),
+            (0, mask(CURSOR_BITS)),
+            (1, 0),
+            (9_999, 12_345),
+            (16_383, 7),
+        ] {
+            let page = page(511, node, cursor);
+            assert_eq!(Page::at(text(page).as_bytes(), Epoch::new(511)), Some(page));
+            assert!(
+                page.cursor()
+                    .is_some_and(|cursor| i64::try_from(cursor).is_ok())
+            );
+        }
+    }
+
+    #[test]
+    fn under_another_epoch_a_cursor_begins_again() {
+        let cursor = text(page(7, 2, 99));
+        assert_eq!(
+            Page::at(cursor.as_bytes(), Epoch::new(8)),
+            Some(page(8, 0, 0))
+        );
+        assert_eq!(Page::at(b"0", Epoch::new(8)), Some(page(8, 0, 0)));
+    }
+
+    #[test]
+    fn what_is_no_cursor_is_refused() {
+        for text in [&b""[..], b"x", b"-1", b"1.5", b"99999999999999999999999"] {
+            assert_eq!(Page::at(text, Epoch::new(1)), None);
+        }
+        assert_eq!(page(1, 1 << 14, 0).cursor(), None);
+        assert_eq!(page(1, 0, 1 << 40).cursor(), None);
+    }
+}

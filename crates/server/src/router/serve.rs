@@ -194,7 +194,7 @@ impl Worker {
             }
             Action::ForwardUnlessBlocking => self.forward(turn, place, command, request),
             Action::Scatter(scatter) => self.scatter(turn, place, scatter, command, request),
-            Action::AnyNode => self.any_node(turn, place, command, request),
+            Action::AnyNode => self.any_node(turn, place, request),
             Action::SumOverNodes => self.every_node(turn, place, Merge::Sum, request),
             Action::EveryNode => self.every_node(turn, place, Merge::Same, request),
             Action::Scan => self.scan(turn, place, request),

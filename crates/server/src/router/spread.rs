@@ -14,6 +14,7 @@ use super::scan::Page;
 use super::worker::{Turn, Worker};
 
 impl Worker {
+    /// Keys of one node go as the request came; otherwise each node gets the part that is its own.
     pub(super) fn scatter(
         &mut self,
         turn: &Turn,
@@ -84,6 +85,7 @@ impl Worker {
         }
     }
 
+    /// From now on the request's answer is put together.
     fn begin_gather(&mut self, origin: Origin, gather: Gather) {
         if let Some(client) = self.clients.of(origin) {
             client.replies.gather(origin.sequence, Box::new(gather));
@@ -91,27 +93,23 @@ impl Worker {
     }
 
     /// To any one node that is not in trouble.
-    pub(super) fn any_node(
-        &mut self,
-        turn: &Turn,
-        place: usize,
-        command: &Command,
-        request: &Request<'_>,
-    ) {
+    pub(super) fn any_node(&mut self, turn: &Turn, place: usize, request: &Request<'_>) {
         let Some(route) = self.any_route(turn) else {
             return self.refuse_now(place, &refusal::no_nodes());
         };
         let Some(origin) = self.reserve(place) else {
             return;
         };
+        // Only what is the same everywhere goes to any node, and that changes nothing.
         self.dispatch_frame(
             turn,
-            Sending::first(origin, command.effect, turn),
+            Sending::first(origin, Effect::Read, turn),
             route,
             request.frame(),
         );
     }
 
+    /// The route to a node that owns something and is not in trouble, if there is one.
     pub(super) fn any_route(&mut self, turn: &Turn) -> Option<Route> {
         let owners = self.owners(turn);
         let healthy =
@@ -155,6 +153,7 @@ impl Worker {
         }
     }
 
+    /// One page of the scan over all nodes.
     pub(super) fn scan(&mut self, turn: &Turn, place: usize, request: &Request<'_>) {
         let Some(page) = Page::at(request.arg(1), turn.view.epoch()) else {
             return self.refuse_now(place, "ERR invalid cursor");

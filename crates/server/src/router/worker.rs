@@ -112,6 +112,8 @@ pub(super) struct Worker {
     pub(super) table: Arc<CommandTable>,
     pub(super) clients: Clients,
     pub(super) next_serial: u32,
+    /// Bytes kept for clients, as last counted for each.
+    pub(super) kept_bytes: usize,
     pub(super) links: Vec<[Option<Box<NodeLink>>; 2]>,
     pub(super) traffic: Traffic<Parked>,
     /// Which nodes of the view own anything; found out when first asked.
@@ -130,6 +132,7 @@ pub(super) struct Worker {
     pub(super) attempts_by_name: BTreeMap<(NodeSlot, Protocol), u64>,
     pub(super) next_tick: Millis,
     pub(super) next_sweep: Millis,
+    pub(super) next_show: Millis,
     pub(super) draining: bool,
     pub(super) stopping: bool,
 }
@@ -159,6 +162,7 @@ impl Worker {
             table: Arc::new(CommandTable::without_nodes()),
             clients: Clients::default(),
             next_serial: 0,
+            kept_bytes: 0,
             links: Vec::new(),
             traffic,
             owners: None,
@@ -173,6 +177,7 @@ impl Worker {
             attempts_by_name: BTreeMap::new(),
             next_tick: Millis(0),
             next_sweep: Millis(0),
+            next_show: Millis(0),
             draining: false,
             stopping: false,
         })
@@ -322,7 +327,10 @@ impl Worker {
         if self.next_sweep <= self.now {
             self.sweep(turn);
         }
-        self.show();
+        if self.next_show <= self.now {
+            self.show();
+            self.next_show = self.now.after(IDLE_TICK_MS);
+        }
         if self.draining && self.clients.len() == 0 {
             self.stopping = true;
         }

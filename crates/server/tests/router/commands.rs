@@ -567,3 +567,35 @@ fn nodes_are_entered_as_the_user_of_their_generation() {
     client.ask("HELLO 3");
     assert_eq!(client.ask("GET key:1"), bulk("v"));
 }
+
+#[test]
+fn an_ordinary_client_library_works() {
+    let pool = start(Plan::default());
+    for protocol in ["resp2", "resp3"] {
+        let url = format!("redis://{}/?protocol={protocol}", pool.addr());
+        let mut client = redis::Client::open(url).unwrap().get_connection().unwrap();
+        let mut run = |command: &mut redis::Cmd| command.query::<redis::Value>(&mut client);
+        run(redis::cmd("SET").arg("k").arg(1)).unwrap();
+        run(redis::cmd("HSET").arg("h").arg("f").arg("v")).unwrap();
+        let mut pipe = redis::pipe();
+        (0..500).for_each(|number| {
+            pipe.cmd("SET").arg(format!("p:{number}")).arg(number);
+            pipe.cmd("GET").arg(format!("p:{number}"));
+        });
+        let answers: Vec<redis::Value> = pipe.query(&mut client).unwrap();
+        assert_eq!(answers.len(), 1_000);
+        let keys: Vec<String> = (0..500).map(|number| format!("p:{number}")).collect();
+        let values: Vec<i64> = redis::cmd("MGET").arg(&keys).query(&mut client).unwrap();
+        assert_eq!(values, (0..500).collect::<Vec<i64>>());
+        let hash: std::collections::HashMap<String, String> =
+            redis::cmd("HGETALL").arg("h").query(&mut client).unwrap();
+        assert_eq!(hash["f"], "v");
+        let mut raw = pool.client();
+        for part in ["MULTI", "SET k 2", "EXEC"] {
+            let answer = raw.ask(part);
+            assert!(matches!(answer, Value::Error(_)), "{part}: {answer:?}");
+        }
+        let value: i64 = redis::cmd("GET").arg("k").query(&mut client).unwrap();
+        assert_eq!(value, 1, "a refused transaction changed something");
+    }
+}

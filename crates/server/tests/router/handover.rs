@@ -6,15 +6,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clockwise::router::Limits;
 use clockwise_client::credentials::client_login;
 use clockwise_client::resp::{Value, write_command};
 use clockwise_cluster::{Apply, Edit, HandoffId, Incarnation, Nonce, Step};
 
-use crate::pool::{Client, Plan, Pool, Stop, bulk, let_in, ok, start, start_server, wait_until};
+use clockwise_testkit::RedisServer;
+
+use crate::pool::{
+    ADMIN, Client, Plan, Pool, Stop, bulk, let_in, ok, start, start_server, wait_until,
+};
+
+/// Holds that outlast a busy machine: only one test is about their limit.
+fn patient() -> Limits {
+    let mut limits = Limits::default();
+    limits.traffic.hold.wait_ms_max = 20_000;
+    limits.traffic.wait.wait_ms_max = 20_000;
+    limits
+}
 
 /// Three closed nodes, and a fourth that joins: a change is in flight, nothing is handed over yet.
-fn joining() -> Pool {
+fn joining(limits: Limits) -> Pool {
     let mut pool = start(Plan {
+        limits,
         closed: true,
         ..Plan::default()
     });
@@ -33,6 +47,7 @@ fn joining() -> Pool {
 /// Three closed nodes, the last of which leaves.
 fn leaving() -> Pool {
     let mut pool = start(Plan {
+        limits: patient(),
         closed: true,
         ..Plan::default()
     });
@@ -168,13 +183,22 @@ impl Pool {
 
     /// Copies those of these strings that move from a source, as the rebalancer would.
     fn copy<'a>(&self, source: usize, keys: impl IntoIterator<Item = &'a String>) {
+        let administrator = |server: &RedisServer| {
+            let mut client = Client::connect(server.socket_addr());
+            assert_eq!(client.call(&["AUTH", ADMIN.0, ADMIN.1]), ok());
+            client
+        };
+        let mut from = administrator(&self.servers[source]);
+        let mut to: Vec<Client> = self.servers.iter().map(administrator).collect();
         for key in keys {
             let Some((before, after)) = self.moving(key) else {
                 continue;
             };
-            let value = self.servers[before].cli(&["GET", key]);
-            if before == source && !value.is_empty() {
-                self.servers[after].cli(&["SET", key, &value]);
+            if before != source {
+                continue;
+            }
+            if let Value::Bulk(value) = from.call(&["GET", key]) {
+                assert_eq!(to[after].call(&[b"SET", key.as_bytes(), &value]), ok());
             }
         }
     }
@@ -182,7 +206,7 @@ impl Pool {
 
 #[test]
 fn requests_for_moving_keys_are_held_and_everything_else_goes_on() {
-    let mut pool = joining();
+    let mut pool = joining(patient());
     let (moving, staying, elsewhere) = (
         pool.moving_key(0, "m"),
         pool.staying_key(0, "s"),
@@ -217,12 +241,11 @@ fn requests_for_moving_keys_are_held_and_everything_else_goes_on() {
     assert_eq!(pool.servers[0].cli(&["GET", &moving]), "before");
     let stats = pool.stats();
     assert_eq!(stats.held, 0);
-    assert!(stats.hold_ms_max < 1_000, "{stats:?}");
 }
 
 #[test]
 fn held_requests_go_back_to_the_source_when_the_handover_is_rolled_back() {
-    let mut pool = joining();
+    let mut pool = joining(patient());
     let moving = pool.moving_key(0, "m");
     let mut client = pool.client();
     client.call(&["SET", &moving, "1"]);
@@ -246,7 +269,7 @@ fn held_requests_go_back_to_the_source_when_the_handover_is_rolled_back() {
 
 #[test]
 fn a_hold_lasts_a_second_at_most_and_ends_in_an_error_that_says_so() {
-    let mut pool = joining();
+    let mut pool = joining(Limits::default());
     let moving = pool.moving_key(0, "m");
     pool.begin_handover(0);
     let mut client = pool.client();
@@ -263,7 +286,7 @@ fn a_hold_lasts_a_second_at_most_and_ends_in_an_error_that_says_so() {
         waited > Duration::from_millis(900) && waited < Duration::from_millis(2_000),
         "{waited:?}"
     );
-    assert!(pool.stats().hold_ms_max >= 1_000);
+    wait_until("it is counted", || pool.stats().hold_ms_max >= 1_000);
     pool.router().reset_hold();
     wait_until("it is forgotten", || pool.stats().hold_ms_max == 0);
     assert_eq!(pool.servers[0].cli(&["EXISTS", &moving]), "0");
@@ -271,7 +294,7 @@ fn a_hold_lasts_a_second_at_most_and_ends_in_an_error_that_says_so() {
 
 #[test]
 fn a_spread_request_waits_for_its_held_keys_and_is_split_anew_behind_the_flip() {
-    let mut pool = joining();
+    let mut pool = joining(patient());
     let keys: Vec<String> = (0..3)
         .flat_map(|source| [pool.moving_key(source, "m"), pool.staying_key(source, "s")])
         .collect();
@@ -303,7 +326,7 @@ fn a_spread_request_waits_for_its_held_keys_and_is_split_anew_behind_the_flip() 
 
 #[test]
 fn keys_that_were_together_are_held_together_and_told_when_they_are_apart() {
-    let mut pool = joining();
+    let mut pool = joining(patient());
     let (moving, other, staying) = (
         pool.moving_key(0, "m"),
         pool.moving_key(0, "o"),
@@ -371,15 +394,15 @@ fn a_scan_over_a_flip_begins_again_and_misses_nothing() {
     assert_eq!(found, expected);
 }
 
-/// Counts up keys of its own until told to stop; what was acknowledged, and how often it was refused.
+/// Counts up keys of its own until told to stop; what was acknowledged, and what was refused.
 fn count_up(
     router: SocketAddr,
     keys: &[String],
     running: &AtomicBool,
-) -> (BTreeMap<String, i64>, usize) {
+) -> (BTreeMap<String, i64>, Vec<Value>) {
     let mut client = Client::connect(router);
     let mut counts: BTreeMap<String, i64> = BTreeMap::new();
-    let mut refused = 0;
+    let mut refused = Vec::new();
     while running.load(Ordering::Relaxed) {
         let mut batch = Vec::new();
         keys.iter()
@@ -395,7 +418,7 @@ fn count_up(
                         "{key}: an acknowledged count is lost or repeated"
                     );
                 }
-                _ => refused += 1,
+                other => refused.push(other),
             }
         }
     }
@@ -404,7 +427,7 @@ fn count_up(
 
 #[test]
 fn counters_lose_nothing_while_their_keys_are_handed_over() {
-    let mut pool = joining();
+    let mut pool = joining(patient());
     let keys = |writer: usize| -> Vec<String> {
         (0..60)
             .map(|number| format!("w{writer}:{number}"))
@@ -413,7 +436,7 @@ fn counters_lose_nothing_while_their_keys_are_handed_over() {
     let all: Vec<String> = (0..4).flat_map(keys).collect();
     let running = AtomicBool::new(true);
     let router = pool.addr();
-    let results: Vec<(BTreeMap<String, i64>, usize)> = thread::scope(|scope| {
+    let results: Vec<(BTreeMap<String, i64>, Vec<Value>)> = thread::scope(|scope| {
         let running = &running;
         let _stop = Stop(running);
         let writers: Vec<_> = (0..4)
@@ -435,7 +458,7 @@ fn counters_lose_nothing_while_their_keys_are_handed_over() {
     });
     let mut moved = 0;
     for (counts, refused) in results {
-        assert_eq!(refused, 0);
+        assert_eq!(refused, []);
         for (key, count) in counts {
             let owner = pool.owner(&key);
             assert_eq!(

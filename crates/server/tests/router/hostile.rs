@@ -44,6 +44,19 @@ fn what_is_no_request_gets_an_error_and_the_connection_closes() {
 }
 
 #[test]
+fn a_web_page_cannot_speak_through_a_browser() {
+    let pool = start(Plan::default());
+    let mut honest = pool.client();
+    honest.ask("SET victim alive");
+    for head in ["POST / HTTP/1.1", "Host: localhost"] {
+        let mut browser = pool.client();
+        browser.raw(format!("{head}\r\nContent-Length: 12\r\n\r\nDEL victim\r\n").as_bytes());
+        assert!(browser.is_closed(), "{head}");
+        assert_eq!(honest.ask("GET victim"), bulk("alive"));
+    }
+}
+
+#[test]
 fn an_endless_line_is_cut_off_and_its_sender_still_reads_why() {
     let pool = start(Plan::default());
     let mut client = pool.client();
@@ -302,6 +315,29 @@ fn a_client_that_reads_late_gets_everything() {
     for _ in 0..2_000 {
         assert!(client.read() == bulk(&value));
     }
+}
+
+#[test]
+fn all_clients_together_cannot_take_more_memory_than_a_worker_has() {
+    let pool = with(Limits {
+        memory_bytes_max: 64 << 20,
+        ..Limits::default()
+    });
+    let mut honest = pool.client();
+    honest.ask("SET a 1");
+    // Twenty requests of which eight megabytes each arrive, and never the rest.
+    let mut part = b"*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$60000000\r\n".to_vec();
+    part.resize(8 << 20, b'x');
+    let greedy: Vec<TcpStream> = (0..20)
+        .map(|_| {
+            let mut client = pool.client().socket;
+            flood(&mut client, &part);
+            client
+        })
+        .collect();
+    wait_until("some are dropped", || pool.stats().clients_dropped >= 10);
+    assert_eq!(honest.ask("GET a"), bulk("1"));
+    drop(greedy);
 }
 
 #[test]

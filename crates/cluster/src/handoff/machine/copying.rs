@@ -7,7 +7,7 @@ use crate::copier::Lane;
 use crate::handoff::message::{
     Command, Event, Identities, Identity, Party, RoundReport, Server, Turn,
 };
-use crate::handoff::preflight::{self, Facts};
+use crate::handoff::preflight::{self, Facts, Refusal};
 use crate::handoff::reason::StopReason;
 use crate::{HandoffKind, HandoffState, Step};
 
@@ -107,7 +107,12 @@ impl Machine {
         }
         let refusals = preflight::check(facts);
         if !refusals.is_empty() {
-            self.interrupt = Some(Interrupt::Stop(StopReason::Refused(refusals)));
+            // A server that is away may come back by itself; everything else a person has to mend.
+            let away = |refusal: &Refusal| matches!(refusal, Refusal::Unreachable { .. });
+            self.interrupt = Some(match refusals.iter().all(away) {
+                true => Interrupt::Restart,
+                false => Interrupt::Stop(StopReason::Refused(refusals)),
+            });
             return self.cancel(out);
         }
         self.inspected = true;
