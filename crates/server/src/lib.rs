@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod cli;
 pub mod driver;
+pub mod embedded;
 pub mod rebalancer;
 pub mod router;
 pub mod up;

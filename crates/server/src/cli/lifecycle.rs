@@ -46,7 +46,7 @@ pub(super) struct UpArgs {
     /// Nodes to begin with, on a new folder; 3 without it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     nodes: Option<u16>,
-    /// What the nodes are; on a new folder redis without it.
+    /// What the nodes are; on a new folder embedded without it.
     #[arg(long, value_enum)]
     engine: Option<Engine>,
     /// What redis-servers keep over a restart; aof without it.

@@ -1,6 +1,10 @@
-//! The node servers of one `up`: one task owns them, starts them, starts them again when they die, ends them.
+//! The node servers of one `up`, inside this process or beside it.
+//!
+//! One task owns the processes: it starts them, starts them again when they die, and ends them.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use clockwise_placement::NodeId;
@@ -8,7 +12,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::redis_server::{RedisServer, RedisServerError, RedisServers};
+use super::data_dir::{DataDir, DataDirError, make_private_folder};
+use super::redis_server::{RedisServer, RedisServerError, RedisServers, free_port};
+use crate::embedded::{EmbeddedNodes, StartError};
 
 /// How often the servers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -27,16 +33,33 @@ pub enum FleetError {
     /// The server itself.
     #[error(transparent)]
     Server(#[from] RedisServerError),
+    /// A node inside this process.
+    #[error(transparent)]
+    Embedded(#[from] StartError),
+    /// No port is free.
+    #[error("no free port on 127.0.0.1: {0}")]
+    NoPort(io::Error),
+    /// Something about the data folder.
+    #[error(transparent)]
+    Folder(#[from] DataDirError),
     /// The fleet is ending and takes no more orders.
     #[error("the servers are being ended")]
     Ending,
 }
 
-/// Gives orders to the task that owns the servers.
+/// The servers of one folder. Clones speak of the same ones.
 #[derive(Clone, Debug)]
-pub struct Fleet {
-    engine: RedisServers,
-    orders: mpsc::Sender<Order>,
+pub struct Fleet(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// Nodes inside this process.
+    Embedded { nodes: EmbeddedNodes, dir: DataDir },
+    /// Processes, owned by a task that takes orders.
+    Redis {
+        engine: RedisServers,
+        orders: mpsc::Sender<Order>,
+    },
 }
 
 #[derive(Debug)]
@@ -89,15 +112,24 @@ struct Kept {
 }
 
 impl Fleet {
-    /// Starts the owning task; it ends when every [`Fleet`] is dropped or after `end_all`.
+    /// Nodes inside this process. Their folders hold nothing, but say that they were started here.
     #[must_use]
-    pub fn spawn(engine: RedisServers) -> (Self, JoinHandle<()>) {
+    pub fn embedded(nodes: EmbeddedNodes, dir: DataDir) -> Self {
+        Self(Kind::Embedded { nodes, dir })
+    }
+
+    /// Processes; the task that owns them ends when every [`Fleet`] is dropped or after `end_all`.
+    #[must_use]
+    pub fn of_redis(engine: RedisServers) -> (Self, JoinHandle<()>) {
         let (orders, inbox) = mpsc::channel(ORDERS_MAX);
         let keeper = Keeper {
             engine: engine.clone(),
             kept: BTreeMap::new(),
         };
-        (Self { engine, orders }, tokio::spawn(keeper.run(inbox)))
+        (
+            Self(Kind::Redis { engine, orders }),
+            tokio::spawn(keeper.run(inbox)),
+        )
     }
 
     /// Runs a node's server: adopts the one left running or starts a new one, on this port if one is given.
@@ -105,12 +137,29 @@ impl Fleet {
     /// # Errors
     /// When it does not come up.
     pub async fn run(&self, id: &NodeId, port: Option<u16>) -> Result<Running, FleetError> {
-        self.order(|done| Order::Run {
-            id: id.clone(),
-            port,
-            done,
-        })
-        .await?
+        match &self.0 {
+            Kind::Embedded { nodes, dir } => {
+                make_private_folder(&dir.node(id)?)?;
+                let port = port
+                    .map_or_else(free_port, Ok)
+                    .map_err(FleetError::NoPort)?;
+                let address = nodes
+                    .start(id, SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+                    .await?;
+                Ok(Running {
+                    address: address.to_string(),
+                    adopted: false,
+                })
+            }
+            Kind::Redis { orders, .. } => {
+                order(orders, |done| Order::Run {
+                    id: id.clone(),
+                    port,
+                    done,
+                })
+                .await?
+            }
+        }
     }
 
     /// Ends a node's server; its data is saved as far as it persists any. Says whether there was one.
@@ -118,39 +167,51 @@ impl Fleet {
     /// # Errors
     /// When the system does not let us.
     pub async fn end(&self, id: &NodeId, deadline: Instant) -> Result<bool, FleetError> {
-        self.order(|done| Order::End {
-            id: id.clone(),
-            deadline,
-            done,
-        })
-        .await?
+        match &self.0 {
+            Kind::Embedded { nodes, .. } => Ok(nodes.stop(id)),
+            Kind::Redis { orders, .. } => {
+                order(orders, |done| Order::End {
+                    id: id.clone(),
+                    deadline,
+                    done,
+                })
+                .await?
+            }
+        }
     }
 
     /// Ends servers and takes no more orders; returns what went wrong.
     pub async fn end_all(&self, which: Which, deadline: Instant) -> Vec<FleetError> {
-        // The order waits behind a start that may wait for long.
-        self.engine.begin_end();
-        let ended = self
-            .order(|done| Order::EndAll {
-                which,
-                deadline,
-                done,
-            })
-            .await;
-        ended.unwrap_or_else(|error| vec![error])
+        match &self.0 {
+            Kind::Embedded { nodes, .. } => {
+                nodes.stop_all();
+                Vec::new()
+            }
+            Kind::Redis { engine, orders } => {
+                // The order waits behind a start that may wait for long.
+                engine.begin_end();
+                let ended = order(orders, |done| Order::EndAll {
+                    which,
+                    deadline,
+                    done,
+                })
+                .await;
+                ended.unwrap_or_else(|error| vec![error])
+            }
+        }
     }
+}
 
-    async fn order<T>(
-        &self,
-        order: impl FnOnce(oneshot::Sender<T>) -> Order,
-    ) -> Result<T, FleetError> {
-        let (done, answer) = oneshot::channel();
-        self.orders
-            .send(order(done))
-            .await
-            .map_err(|_| FleetError::Ending)?;
-        answer.await.map_err(|_| FleetError::Ending)
-    }
+async fn order<T>(
+    orders: &mpsc::Sender<Order>,
+    order: impl FnOnce(oneshot::Sender<T>) -> Order,
+) -> Result<T, FleetError> {
+    let (done, answer) = oneshot::channel();
+    orders
+        .send(order(done))
+        .await
+        .map_err(|_| FleetError::Ending)?;
+    answer.await.map_err(|_| FleetError::Ending)
 }
 
 impl Keeper {

@@ -502,7 +502,7 @@ impl Answer {
 
 /// Below the range from which the system gives ports to outgoing connections, so that a server that
 /// starts again finds its port as it left it.
-fn free_port() -> io::Result<u16> {
+pub(super) fn free_port() -> io::Result<u16> {
     loop {
         let mut bytes = [0; 2];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;

@@ -32,6 +32,7 @@ use crate::admin::operator::Operator;
 use crate::admin::service::{Rates, Service};
 use crate::driver::Driver;
 use crate::driver::redis::{Login, Patience, RedisDriver, RedisOptions};
+use crate::embedded::{EmbeddedDriver, EmbeddedNodes, EmbeddedOptions};
 use crate::rebalancer::{self, Progress, RebalancerConfig, RebalancerHandle};
 use crate::router::{Limits, Router, RouterConfig, RouterHandle, Secrets};
 
@@ -174,9 +175,18 @@ struct Ground {
     // Holds the folder's lock, so it outlives everything else.
     store: Arc<FileStore>,
     pool_key: PoolKey,
-    nodes_password: Password,
+    nodes: Nodes,
     fleet: Fleet,
-    keeper: JoinHandle<()>,
+    // The task that owns processes, where there are any.
+    keeper: Option<JoinHandle<()>>,
+}
+
+/// What it takes to look into nodes.
+enum Nodes {
+    /// They are here.
+    Embedded(EmbeddedNodes),
+    /// Their administrator's password.
+    Redis(Password),
 }
 
 impl Ground {
@@ -187,32 +197,47 @@ impl Ground {
             Err(OpenError::Locked { dir, pid }) => return Err(UpError::InUse { dir, pid }),
             Err(error) => return Err(error.into()),
         };
-        let settings = Settings::settle(&dir, options.engine, options.persist)?;
+        let settings = Settings::choose(&dir, options.engine, options.persist)?;
         let pool_key = PoolKey::load_or_create(&dir.path().join(POOL_KEY))?;
-        let nodes_password = Password::load_or_create(&dir.path().join(NODES_PASSWORD))?;
-        let servers = RedisServers::new(dir.clone(), settings.persist, nodes_password.clone());
-        servers.check_binary()?;
-        let (fleet, keeper) = Fleet::spawn(servers);
+        let (nodes, fleet, keeper) = match settings.engine {
+            Engine::Embedded => {
+                let nodes = EmbeddedNodes::new(EmbeddedOptions::default());
+                let fleet = Fleet::embedded(nodes.clone(), dir.clone());
+                (Nodes::Embedded(nodes), fleet, None)
+            }
+            Engine::Redis => {
+                let password = Password::load_or_create(&dir.path().join(NODES_PASSWORD))?;
+                let servers = RedisServers::new(dir.clone(), settings.persist, password.clone());
+                servers.check_binary()?;
+                let (fleet, keeper) = Fleet::of_redis(servers);
+                (Nodes::Redis(password), fleet, Some(keeper))
+            }
+        };
+        settings.keep(&dir)?;
         Ok(Self {
             dir,
             store,
             pool_key,
-            nodes_password,
+            nodes,
             fleet,
             keeper,
         })
     }
 
-    /// Speaks to the nodes as their administrator, who is the server's own user here.
+    /// Speaks to the nodes as the rebalancer does.
     fn driver(&self, record: &Record) -> Arc<dyn Driver> {
-        Arc::new(RedisDriver::new(RedisOptions {
-            administrator: Login {
-                user: "default".to_owned(),
-                password: Some(self.nodes_password.reveal().to_owned()),
-            },
-            scripts: record.options().scripts,
-            patience: Patience::default(),
-        }))
+        match &self.nodes {
+            Nodes::Embedded(nodes) => Arc::new(EmbeddedDriver::new(nodes.clone())),
+            Nodes::Redis(password) => Arc::new(RedisDriver::new(RedisOptions {
+                // The server's own user is the administrator here.
+                administrator: Login {
+                    user: "default".to_owned(),
+                    password: Some(password.reveal().to_owned()),
+                },
+                scripts: record.options().scripts,
+                patience: Patience::default(),
+            })),
+        }
     }
 
     async fn end(self, which: Which, deadline: Instant) {
@@ -220,7 +245,9 @@ impl Ground {
             tracing::error!(%error, "a server does not end");
         }
         drop(self.fleet);
-        if let Err(error) = self.keeper.await {
+        if let Some(keeper) = self.keeper
+            && let Err(error) = keeper.await
+        {
             tracing::error!(%error, "the servers' keeper failed");
         }
     }

@@ -13,6 +13,8 @@ const FILE: &str = "up.json";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
+    /// Nodes inside this process: for trying things out, strings only, data in memory only.
+    Embedded,
     /// A redis-server for each node.
     Redis,
 }
@@ -20,6 +22,7 @@ pub enum Engine {
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::Embedded => "embedded",
             Self::Redis => "redis",
         })
     }
@@ -60,13 +63,13 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// What the folder has, or else what is asked for; kept from then on.
+    /// What the folder has, or else what is asked for.
     ///
     /// Persistence may be changed by asking: servers that start from then on follow it.
     ///
     /// # Errors
     /// When another engine is asked for than the folder has.
-    pub fn settle(
+    pub fn choose(
         dir: &DataDir,
         engine: Option<Engine>,
         persist: Option<Persist>,
@@ -79,19 +82,22 @@ impl Settings {
         }
         let engine = engine
             .or(kept.map(|kept| kept.engine))
-            .unwrap_or(Engine::Redis);
+            .unwrap_or(Engine::Embedded);
         let persist = persist
             .or(kept.map(|kept| kept.persist))
             .unwrap_or(Persist::Aof);
-        let settled = Self { engine, persist };
-        if kept != Some(settled) {
-            let text =
-                serde_json::to_string(&settled).map_err(|error| SettingsError::Unreadable {
-                    why: error.to_string(),
-                })?;
-            dir.write(FILE, &text)?;
-        }
-        Ok(settled)
+        Ok(Self { engine, persist })
+    }
+
+    /// Keeps them for the next start on the folder.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep(&self, dir: &DataDir) -> Result<(), SettingsError> {
+        let unwritten = |error: serde_json::Error| SettingsError::Unreadable {
+            why: error.to_string(),
+        };
+        Ok(dir.write(FILE, &serde_json::to_string(self).map_err(unwritten)?)?)
     }
 
     /// What the folder has; none before the first `up`.
@@ -118,7 +124,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let dir = DataDir::create(scratch.path()).unwrap();
         assert_eq!(Settings::kept(&dir).unwrap(), None);
-        let first = Settings::settle(&dir, Some(Engine::Redis), None).unwrap();
+        let first = Settings::choose(&dir, Some(Engine::Redis), None).unwrap();
         assert_eq!(
             first,
             Settings {
@@ -126,8 +132,15 @@ mod tests {
                 persist: Persist::Aof
             }
         );
-        assert_eq!(Settings::settle(&dir, None, None).unwrap(), first);
-        let none = Settings::settle(&dir, None, Some(Persist::None)).unwrap();
+        first.keep(&dir).unwrap();
+        assert_eq!(Settings::choose(&dir, None, None).unwrap(), first);
+        let other = Settings::choose(&dir, Some(Engine::Embedded), None);
+        assert!(
+            matches!(other, Err(SettingsError::OtherEngine { .. })),
+            "{other:?}"
+        );
+        let none = Settings::choose(&dir, None, Some(Persist::None)).unwrap();
+        none.keep(&dir).unwrap();
         assert_eq!(Settings::kept(&dir).unwrap(), Some(none));
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,9 +30,22 @@ impl Cluster {
         Self::start_on(tempfile::tempdir().expect("a scratch folder"), args)
     }
 
+    /// Starts one with nothing said, on a machine that has no servers.
+    pub(crate) fn start_without_servers() -> Self {
+        let mut command = clockwise();
+        command
+            .env("PATH", "")
+            .env("CLOCKWISE_REDIS_SERVER", "/nowhere/redis-server");
+        Self::spawn(command, tempfile::tempdir().expect("a scratch folder"), &[])
+    }
+
     /// Starts one on a folder that may have been used before.
     pub(crate) fn start_on(folder: TempDir, args: &[&str]) -> Self {
-        let mut child = clockwise()
+        Self::spawn(clockwise(), folder, args)
+    }
+
+    fn spawn(mut command: Command, folder: TempDir, args: &[&str]) -> Self {
+        let mut child = command
             .args([
                 "up",
                 "--listen",

@@ -191,3 +191,52 @@ fn a_port_in_use_is_named_and_no_server_stays() {
     assert!(up.stderr.contains(&address), "{up:?}");
     assert!(servers(folder.path()).iter().all(|(_, pid)| !lives(*pid)));
 }
+
+#[test]
+fn a_folder_keeps_its_engine() {
+    let cluster = Cluster::start(&REDIS);
+    let folder = cluster.end();
+    let dir = data(folder.path());
+    let up = run(&["up", "--engine", "embedded", "--dir", dir.to_str().unwrap()]);
+    assert_eq!(up.exit, 1, "{up:?}");
+    assert!(up.stderr.contains("engine redis"), "{up:?}");
+}
+
+#[test]
+fn without_an_engine_nothing_needs_to_be_installed() {
+    let mut cluster = Cluster::start_without_servers();
+    let mut client = cluster.client();
+    let () = redis::cmd("SET")
+        .arg("counter")
+        .arg(41)
+        .query(&mut client)
+        .unwrap();
+    let value: u32 = redis::cmd("INCR")
+        .arg("counter")
+        .query(&mut client)
+        .unwrap();
+    assert_eq!(value, 42);
+    for number in 0..500 {
+        let () = redis::cmd("SET")
+            .arg(format!("key:{number}"))
+            .arg(number)
+            .query(&mut client)
+            .unwrap();
+    }
+    assert_eq!(cluster.run(&["node", "add", "node-4"]).exit, 0);
+    let joined = cluster.run(&["apply", "--wait"]);
+    assert_eq!(joined.exit, 0, "{joined:?}");
+    for number in 0..500 {
+        let value: u32 = redis::cmd("GET")
+            .arg(format!("key:{number}"))
+            .query(&mut client)
+            .unwrap();
+        assert_eq!(value, number);
+    }
+    assert_eq!(cluster.run(&["status", "--check"]).exit, 0);
+    let (status, took) = cluster.signal(Signal::INT);
+    assert!(
+        status.success() && took < Duration::from_secs(10),
+        "{status} after {took:?}"
+    );
+}
