@@ -201,6 +201,16 @@ impl Disk for ModelDisk {
         Ok(())
     }
 
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        let mut model = self.state.lock().unwrap();
+        model.step()?;
+        if let Some(file) = model.names.get(path).copied() {
+            let content = &mut model.files[file];
+            content.durable = content.live.clone();
+        }
+        Ok(())
+    }
+
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut model = self.state.lock().unwrap();
         model.step()?;
@@ -396,6 +406,25 @@ fn after_a_crash_while_a_pool_is_made_it_exists_whole_or_not_at_all() {
             );
             shared.lead("rebalancer").expect("the first term can begin");
         }
+    }
+}
+
+#[test]
+fn the_history_is_durable_after_the_next_look() {
+    let disk = disk_with_record();
+    let shared = open(&disk);
+    let mut record = stored(&shared).unwrap();
+    for epoch in 18..=20 {
+        let expected = record.revision();
+        let next = at_epoch(&record, epoch);
+        record = (*shared.commit(expected, next, None).unwrap()).clone();
+    }
+    shared.look();
+    for disk in disk.after_power_cut() {
+        let history = open(&disk).files.history().unwrap();
+        assert!(history.iter().all(|copy| copy.record.is_ok()));
+        let epochs = history.iter().map(|copy| copy.epoch.get());
+        assert!(epochs.eq(5..=20));
     }
 }
 

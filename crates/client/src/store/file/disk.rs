@@ -18,6 +18,9 @@ pub(super) trait Disk: fmt::Debug + Send + Sync {
     /// Opens a file for writing, empty.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Makes the content of a file durable that was written before. One that does not exist is no
+    /// error.
+    fn sync_file(&self, path: &Path) -> io::Result<()>;
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// A file that does not exist is no error.
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -62,6 +65,13 @@ impl Disk for RealDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
+    }
+
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        match none_if_missing(File::open(path))? {
+            Some(file) => file.sync_all(),
+            None => Ok(()),
+        }
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

@@ -10,7 +10,9 @@
 //! A file is replaced by writing a temporary one, syncing it, renaming it over the old one and
 //! syncing the directory. So at every moment, power cuts included, the old or the new content is
 //! there, and the new one once the last step is done. The record goes first and its history copy
-//! after it, so that the history never holds what was not committed.
+//! after it, so that the history never holds what was not committed. Nobody waits for the copy to
+//! be durable: it is synced a moment later, and if a power cut comes before that, the next writer
+//! files the record it finds again.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -135,11 +137,14 @@ impl RecordFiles {
         self.disk.sync_dir(&self.dir)
     }
 
-    /// Files a copy of a committed record under its epoch, and lets the oldest go.
+    /// Files a copy of a committed record under its epoch, and lets the oldest go. The copy is not
+    /// durable before `sync_copies`.
     pub(super) fn keep_copy(&self, epoch: Epoch, record: &[u8]) -> io::Result<()> {
         let history = self.dir.join(HISTORY);
-        self.replace(&history, &copy_name(epoch), record)
-            .map_err(ReplaceError::into_inner)?;
+        let temporary = temporary(&history, &copy_name(epoch));
+        self.disk.create(&temporary)?.write(record)?;
+        self.disk
+            .rename(&temporary, &history.join(copy_name(epoch)))?;
         let kept = self.epochs_kept()?;
         for epoch in &kept[..kept.len().saturating_sub(HISTORY_EPOCHS_MAX)] {
             self.disk.remove(&history.join(copy_name(*epoch)))?;
@@ -147,8 +152,17 @@ impl RecordFiles {
         Ok(())
     }
 
+    pub(super) fn sync_copies(&self, epochs: &[Epoch]) -> io::Result<()> {
+        let history = self.dir.join(HISTORY);
+        for epoch in epochs {
+            self.disk.sync_file(&history.join(copy_name(*epoch)))?;
+        }
+        self.disk.sync_dir(&history)
+    }
+
+    /// Whether there is a copy that can be read.
     pub(super) fn has_copy(&self, epoch: Epoch) -> io::Result<bool> {
-        Ok(self.epochs_kept()?.contains(&epoch))
+        Ok(self.copy(epoch)?.is_some_and(|copy| copy.record.is_ok()))
     }
 
     pub(super) fn history(&self) -> Result<Vec<HistoryCopy>, ReadError> {
@@ -209,7 +223,7 @@ impl RecordFiles {
     }
 
     fn replace(&self, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), ReplaceError> {
-        let temporary = dir.join(format!("{name}{TEMPORARY_SUFFIX}"));
+        let temporary = temporary(dir, name);
         let write = || -> io::Result<()> {
             let mut file = self.disk.create(&temporary)?;
             file.write(bytes)?;
@@ -227,6 +241,10 @@ impl ReplaceError {
             ReplaceError::NotDone(error) | ReplaceError::Uncertain(error) => error,
         }
     }
+}
+
+fn temporary(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}{TEMPORARY_SUFFIX}"))
 }
 
 /// With leading zeros, so that a listing is in order.

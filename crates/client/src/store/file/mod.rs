@@ -2,7 +2,7 @@
 //!
 //! The writer holds a lock. Its own commits reach its readers at once; what other processes wrote,
 //! and what people did to the files, is seen by looking at the file's metadata every 200 ms.
-//! A commit costs two syncs (file and directory), and two more where it opens an epoch.
+//! A commit costs two syncs, of the file and of the directory.
 
 mod disk;
 mod files;
@@ -15,6 +15,7 @@ mod crash;
 mod tests;
 
 use std::io;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,7 +28,10 @@ use tokio::task::spawn_blocking;
 use super::leaders::Leaders;
 use super::published::Published;
 use super::transition::check_commit;
-use super::{CommitError, HistoryCopy, LeadError, Leadership, OpenError, ReadError, Store};
+use super::{
+    CommitError, HISTORY_EPOCHS_MAX, HistoryCopy, LeadError, Leadership, OpenError, ReadError,
+    Store,
+};
 use disk::{Disk, RealDisk, Stamp};
 use files::{RecordFiles, ReplaceError, StoredTerm, unreachable};
 use lock::{DirLock, failed};
@@ -100,6 +104,8 @@ struct State {
     rename_unsynced: bool,
     /// The newest epoch in the history.
     epoch_kept: Option<Epoch>,
+    /// Epochs whose copies a power cut could still take away.
+    copies_unsynced: Vec<Epoch>,
     leaders: Leaders,
     /// `None`: not read yet.
     term: Option<Term>,
@@ -225,6 +231,7 @@ impl Shared {
                 seen: None,
                 rename_unsynced: false,
                 epoch_kept: None,
+                copies_unsynced: Vec::new(),
                 leaders: Leaders::default(),
                 term: None,
             }),
@@ -237,9 +244,21 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Publishes what the file holds; what is wrong with it is published too.
+    /// Publishes what the file holds; what is wrong with it is published too. Then makes the
+    /// history durable, without keeping commits waiting.
     fn look(&self) {
-        let _published = self.refresh(&mut self.state());
+        let copies = {
+            let mut state = self.state();
+            let _published = self.refresh(&mut state);
+            mem::take(&mut state.copies_unsynced)
+        };
+        if copies.is_empty() {
+            return;
+        }
+        if let Err(error) = self.files.sync_copies(&copies) {
+            tracing::warn!(%error, "the history copies were not synced");
+            self.state().copies_unsynced.extend(copies);
+        }
     }
 
     /// The record as the file has it now. Reads it only if it changed.
@@ -326,7 +345,16 @@ impl Shared {
             return;
         }
         match self.keep_copy_once(epoch, record) {
-            Ok(()) => state.epoch_kept = Some(epoch),
+            Ok(()) => {
+                state.epoch_kept = Some(epoch);
+                state.copies_unsynced.push(epoch);
+                // Older ones have left the history.
+                let surplus = state
+                    .copies_unsynced
+                    .len()
+                    .saturating_sub(HISTORY_EPOCHS_MAX);
+                state.copies_unsynced.drain(..surplus);
+            }
             Err(error) => tracing::warn!(%epoch, %error, "the history copy was not written"),
         }
     }

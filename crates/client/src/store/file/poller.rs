@@ -19,6 +19,8 @@ impl Poller {
             while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                 look();
             }
+            // Once more, so that nothing is left undone.
+            look();
         });
         Poller {
             stop: Some(stop),
