@@ -114,7 +114,12 @@ impl Client {
             if !stopping {
                 self.begin_due(connection, under_way);
             }
-            connection.flush()?;
+            if let Err(broken) = connection.flush() {
+                // What came before the end still counts.
+                connection.fill()?;
+                self.take_replies(connection, under_way)?;
+                return Err(broken);
+            }
             let wake = self.wake(under_way, stopping);
             select! {
                 ready = connection.ready() => {

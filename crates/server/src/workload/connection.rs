@@ -163,12 +163,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes what has arrived.
+    /// Takes what has arrived. An end is told only when nothing came before it.
     pub(super) fn fill(&mut self) -> Result<(), Broken> {
         if self.input_taken == self.input.len() {
             self.input.clear();
             self.input_taken = 0;
         }
+        let had = self.input.len();
         loop {
             let used = self.input.len();
             self.input.resize(used + READ_BYTES, 0);
@@ -176,6 +177,7 @@ impl Connection {
             self.input
                 .truncate(used + read.as_ref().copied().unwrap_or(0));
             match read {
+                Ok(0) if used > had => return Ok(()),
                 Ok(0) => return Err(Broken::Closed),
                 Ok(count) if count == READ_BYTES => {}
                 Ok(_) => return Ok(()),
