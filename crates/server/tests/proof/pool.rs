@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clockwise::driver::Driver;
 use clockwise::driver::redis::{Login, Patience, RedisDriver, RedisOptions};
-use clockwise::rebalancer::ChangeProgress;
+use clockwise::rebalancer::{ChangeProgress, Progress};
 use clockwise_client::store::{CommitError, MemoryStore, Store};
 use clockwise_cluster::{
     Address, Apply, ApplyError, Edit, NewNode, NewPool, Nonce, Record, Revision, Throttle, View,
@@ -170,17 +170,32 @@ impl Pool {
 
     /// Waits until no change is in flight; says how long it took.
     pub(crate) async fn settle(&self) -> Duration {
+        let ended = self.end().await;
+        ended.unwrap_or_else(|why| panic!("the change stopped: {why}"))
+    }
+
+    /// Waits until the change in flight ends or stops; says how long it took, or why it stopped.
+    pub(crate) async fn end(&self) -> Result<Duration, String> {
         let began = Instant::now();
         let mut records = self.store.watch();
         let at_rest = |record: &Option<Arc<Record>>| {
             let record = record.as_ref();
             record.is_some_and(|record| record.change().is_none())
         };
-        let settled = timeout(PATIENCE, records.wait_for(at_rest)).await;
-        if !matches!(settled, Ok(Ok(_))) {
-            panic!("the change does not end: {:#?}", self.progress());
-        }
-        began.elapsed()
+        let mut progress = self.serving().rebalancer.progress();
+        let either = async {
+            tokio::select! {
+                settled = records.wait_for(at_rest) => {
+                    settled.unwrap();
+                    Ok(began.elapsed())
+                }
+                stopped = progress.wait_for(|progress| why_stopped(progress).is_some()) => {
+                    Err(why_stopped(&stopped.unwrap()).unwrap())
+                }
+            }
+        };
+        let ended = timeout(PATIENCE, either).await;
+        ended.unwrap_or_else(|_| panic!("the change does not end: {:#?}", self.progress()))
     }
 
     pub(crate) fn progress(&self) -> Option<ChangeProgress> {
@@ -192,16 +207,9 @@ impl Pool {
     /// Why the change in flight stopped, once it has.
     pub(crate) async fn stopped(&self) -> String {
         let mut progress = self.serving().rebalancer.progress();
-        let stop = |change: &ChangeProgress| {
-            let mut handoffs = change.handoffs.iter();
-            handoffs.find_map(|handoff| handoff.stopped.clone())
-        };
-        let stopped = timeout(
-            PATIENCE,
-            progress.wait_for(|progress| progress.change.as_ref().and_then(stop).is_some()),
-        );
-        match stopped.await {
-            Ok(Ok(progress)) => progress.change.as_ref().and_then(stop).unwrap(),
+        let stopped = progress.wait_for(|progress| why_stopped(progress).is_some());
+        match timeout(PATIENCE, stopped).await {
+            Ok(Ok(progress)) => why_stopped(&progress).unwrap(),
             _ => panic!("nothing stopped: {:#?}", self.progress()),
         }
     }
@@ -229,6 +237,11 @@ impl Pool {
     pub(crate) async fn check_places(&self) -> usize {
         check_places(&self.view().await, &self.keys())
     }
+}
+
+fn why_stopped(progress: &Progress) -> Option<String> {
+    let mut handoffs = progress.change.iter().flat_map(|change| &change.handoffs);
+    handoffs.find_map(|handoff| handoff.stopped.clone())
 }
 
 /// The record with what is staged applied.
