@@ -28,6 +28,8 @@ pub struct Limits {
     pub dirty_bytes_max: usize,
     /// Keys whose changes the stream of touched keys does not show, to be copied again under the fence.
     pub untracked_keys_max: usize,
+    /// Bytes of one large value that are brought over again under the fence.
+    pub part_bytes_max: u64,
 }
 
 impl Default for Limits {
@@ -38,6 +40,7 @@ impl Default for Limits {
             listed_keys_max: 8_192,
             dirty_bytes_max: 32 << 20,
             untracked_keys_max: 20_000,
+            part_bytes_max: 2 << 20,
         }
     }
 }
@@ -83,6 +86,19 @@ pub enum Found {
     Big,
 }
 
+/// What is brought over again under the fence, since the stream of touched keys does not show its changes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Untracked {
+    /// Values that are copied again as they are.
+    pub keys: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Large values of which only the part that the stream does not show is brought over.
+    pub parts: u64,
+    /// Bytes of these parts.
+    pub part_bytes: u64,
+}
+
 /// Why a copy cannot go on although every connection works.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
@@ -103,6 +119,13 @@ pub enum CopyStop {
     TooManyUntracked {
         /// How many were seen.
         keys: u64,
+    },
+    /// Of a large value, too much must be brought over under the fence.
+    PartTooLarge {
+        /// Its name.
+        key: Vec<u8>,
+        /// Bytes of the part.
+        bytes: u64,
     },
 }
 

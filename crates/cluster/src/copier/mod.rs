@@ -30,7 +30,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use batch::cost;
-pub use batch::{Batch, CopyStop, Counts, Found, KEY_OVERHEAD_BYTES, Lane, Limits, Next};
+pub use batch::{
+    Batch, CopyStop, Counts, Found, KEY_OVERHEAD_BYTES, Lane, Limits, Next, Untracked,
+};
 pub use pace::Pace;
 use queue::Queue;
 pub use throttle::{Rate, Throttle};
@@ -159,16 +161,38 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
         self.flying.len()
     }
 
-    /// Keys that will be copied once more under the fence, and their bytes.
+    /// What will be brought over once more under the fence.
     #[must_use]
-    pub fn untracked(&self) -> (u64, u64) {
-        let keys: usize = self.queues.iter().map(|queue| queue.untracked.len()).sum();
-        let bytes = self
-            .queues
-            .iter()
-            .flat_map(|queue| queue.untracked.values())
-            .sum();
-        (keys as u64, bytes)
+    pub fn untracked(&self) -> Untracked {
+        let mut all = Untracked::default();
+        for queue in &self.queues {
+            all.keys += queue.untracked.len() as u64;
+            all.bytes += queue.untracked.values().sum::<u64>();
+            all.parts += queue.parts.len() as u64;
+            all.part_bytes += queue.parts.values().sum::<u64>();
+        }
+        all
+    }
+
+    /// Large values a part of which the stream does not show. They are not in
+    /// [`Self::add_untracked_to_round`]: whoever drives the copy brings these parts over, and says so to
+    /// [`Self::part_landed`].
+    pub fn parts(&self) -> impl Iterator<Item = (Lane, &K)> {
+        let lanes = (0..).map(Lane).zip(&self.queues);
+        lanes.flat_map(|(lane, queue)| queue.parts.keys().map(move |key| (lane, key)))
+    }
+
+    /// Whether [`Self::parts`] has this key.
+    #[must_use]
+    pub fn has_part(&self, lane: Lane, key: &K) -> bool {
+        self.queues[lane.index()].parts.contains_key(key)
+    }
+
+    /// Takes in how many bytes a part had that was brought over; none if there is none any more.
+    pub fn part_landed(&mut self, lane: Lane, key: &K, bytes: Option<u64>) {
+        if self.has_part(lane, key) {
+            self.note_part(lane, key, bytes);
+        }
     }
 
     /// What has been done.
@@ -234,7 +258,7 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
             match *found {
                 Found::Gone => {
                     self.counts.removed += 1;
-                    queue.untracked.remove(key);
+                    queue.forget(key);
                 }
                 Found::Value { bytes, untracked } => {
                     bytes_read += bytes;
@@ -264,17 +288,17 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
         }
     }
 
-    /// Takes in that the large value in flight is in place at its target, or gone. Its bytes were taken
-    /// out of the throttle piece by piece.
+    /// Takes in that the large value in flight is in place at its target, or gone, and the bytes of the
+    /// part whose changes the stream does not show, if it has one. Its bytes were taken out of the throttle
+    /// piece by piece.
     ///
     /// # Panics
     /// When none is in flight.
-    pub fn big_landed(&mut self, bytes: u64, untracked: bool) {
+    pub fn big_landed(&mut self, bytes: u64, part: Option<u64>) {
         let (lane, key) = self.big_flying.take().expect("a large value is in flight");
         self.counts.copied += 1;
         self.counts.bytes += bytes;
-        self.queues[lane.index()].note_kind(&key, bytes, untracked);
-        self.check_untracked();
+        self.note_part(lane, &key, part);
         if self.flying.remove(&key) != Some(Touched::Yes) {
             self.big_passes.remove(&key);
             return;
@@ -292,10 +316,7 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
 
     /// Notes that both sides differed. Counts only if [`Self::settle_suspects`] finds it untouched.
     pub fn suspect(&mut self, lane: Lane, key: K) {
-        let waits = self.flying.contains_key(&key)
-            || self.big_waiting.contains_key(&key)
-            || self.queues[lane.index()].waits(&key);
-        if !waits {
+        if !self.is_on_its_way(lane, &key) {
             self.suspects.insert(key, lane);
         }
     }
@@ -325,6 +346,10 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
     /// Whether a difference of this key means nothing yet, because it will be copied again anyway.
     #[must_use]
     pub fn will_be_copied(&self, lane: Lane, key: &K) -> bool {
+        self.is_on_its_way(lane, key) || self.queues[lane.index()].untracked.contains_key(key)
+    }
+
+    fn is_on_its_way(&self, lane: Lane, key: &K) -> bool {
         self.flying.contains_key(key)
             || self.big_waiting.contains_key(key)
             || self.queues[lane.index()].waits(key)
@@ -418,6 +443,16 @@ impl<K: Ord + Clone + AsRef<[u8]>> Copier<K> {
             let seen = bytes / keys as u64;
             // A larger value counts at once, a smaller one slowly: a batch should rather be short.
             self.bytes_per_key = seen.max((self.bytes_per_key * 7 + seen) / 8).max(1);
+        }
+    }
+
+    fn note_part(&mut self, lane: Lane, key: &K, part: Option<u64>) {
+        self.queues[lane.index()].note_part(key, part);
+        if let Some(bytes) = part.filter(|bytes| *bytes > self.limits.part_bytes_max)
+            && self.stop.is_none()
+        {
+            let key = key.as_ref().to_vec();
+            self.stop = Some(CopyStop::PartTooLarge { key, bytes });
         }
     }
 

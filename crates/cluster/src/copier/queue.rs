@@ -11,8 +11,11 @@ pub(super) struct Queue<K> {
     // Invariant: no key is in both.
     dirty: BTreeSet<K>,
     round: BTreeSet<K>,
+    // Invariant: no key is in both.
     /// Keys whose changes the stream does not show, with the bytes last seen.
     pub(super) untracked: BTreeMap<K, u64>,
+    /// Large values a part of which the stream does not show, with the bytes of that part.
+    pub(super) parts: BTreeMap<K, u64>,
 }
 
 impl<K> Default for Queue<K> {
@@ -22,6 +25,7 @@ impl<K> Default for Queue<K> {
             dirty: BTreeSet::new(),
             round: BTreeSet::new(),
             untracked: BTreeMap::new(),
+            parts: BTreeMap::new(),
         }
     }
 }
@@ -70,10 +74,27 @@ impl<K: Ord + Clone> Queue<K> {
 
     /// Remembers or forgets a key as one whose changes the stream does not show.
     pub(super) fn note_kind(&mut self, key: &K, bytes: u64, untracked: bool) {
+        self.forget(key);
         if untracked {
             self.untracked.insert(key.clone(), bytes);
-        } else if !self.untracked.is_empty() {
+        }
+    }
+
+    /// The same of a large value, of which only a part is not shown.
+    pub(super) fn note_part(&mut self, key: &K, bytes: Option<u64>) {
+        self.forget(key);
+        if let Some(bytes) = bytes {
+            self.parts.insert(key.clone(), bytes);
+        }
+    }
+
+    pub(super) fn forget(&mut self, key: &K) {
+        // Most pools have none of either kind.
+        if !self.untracked.is_empty() {
             self.untracked.remove(key);
+        }
+        if !self.parts.is_empty() {
+            self.parts.remove(key);
         }
     }
 }

@@ -187,7 +187,7 @@ fn a_large_value_travels_alone_and_stops_the_copy_when_three_passes_were_dirty()
             "one at a time"
         );
         copier.touched(T, "big");
-        copier.big_landed(1_000_000, false);
+        copier.big_landed(1_000_000, None);
         if pass < 3 {
             assert_eq!(copier.stop(), None);
             copier.begin_round();
@@ -216,7 +216,7 @@ fn one_clean_pass_over_a_large_value_forgives_the_dirty_ones() {
         if dirty {
             copier.touched(T, "big");
         }
-        copier.big_landed(1, false);
+        copier.big_landed(1, None);
     }
     assert_eq!(copier.stop(), None);
 }
@@ -237,7 +237,16 @@ fn untracked_values_are_copied_again_in_the_last_round_and_forgotten_when_gone()
     ];
     copier.read(&mut flight, &found, &mut unlimited());
     copier.landed(flight);
-    assert_eq!(copier.untracked(), (1, 7));
+    let untracked = Untracked {
+        keys: 1,
+        bytes: 7,
+        ..Untracked::default()
+    };
+    assert_eq!(copier.untracked(), untracked);
+    assert!(
+        copier.will_be_copied(T, &"stream"),
+        "a difference before that means nothing"
+    );
     copier.begin_round();
     assert_eq!(copier.next(&mut unlimited(), 0), Next::Nothing);
     copier.add_untracked_to_round();
@@ -245,7 +254,7 @@ fn untracked_values_are_copied_again_in_the_last_round_and_forgotten_when_gone()
     assert_eq!(last.keys, ["stream"]);
     copier.read(&mut last, &[Found::Gone], &mut unlimited());
     copier.landed(last);
-    assert_eq!(copier.untracked(), (0, 0));
+    assert_eq!(copier.untracked(), Untracked::default());
     assert!(copier.is_landed());
 }
 
@@ -270,6 +279,50 @@ fn more_untracked_values_than_fit_under_the_fence_stop_the_copy() {
         &mut unlimited(),
     );
     assert_eq!(copier.stop(), Some(&CopyStop::TooManyUntracked { keys: 2 }));
+}
+
+/// Copies `big` as a large value with such a part.
+fn land_big(copier: &mut Copier<Key>, part: Option<u64>) {
+    copier.touched(T, "big");
+    copier.begin_round();
+    let mut flight = batch(copier);
+    copier.read(&mut flight, &[Found::Big], &mut unlimited());
+    copier.landed(flight);
+    assert_eq!(copier.next(&mut unlimited(), 0), Next::Big(T, "big"));
+    copier.big_landed(1_000_000, part);
+}
+
+#[test]
+fn of_a_large_value_only_the_part_that_the_stream_does_not_show_is_brought_over_again() {
+    let mut copier = copier();
+    land_big(&mut copier, Some(100));
+    let untracked = Untracked {
+        parts: 1,
+        part_bytes: 100,
+        ..Untracked::default()
+    };
+    assert_eq!(copier.untracked(), untracked);
+    assert!(copier.parts().eq([(T, &"big")]));
+    assert!(
+        !copier.will_be_copied(T, &"big"),
+        "the rest of it is compared"
+    );
+    copier.add_untracked_to_round();
+    assert_eq!(copier.next(&mut unlimited(), 0), Next::Nothing);
+    copier.part_landed(T, &"big", None);
+    copier.part_landed(T, &"another", Some(1));
+    assert_eq!(copier.untracked(), Untracked::default());
+}
+
+#[test]
+fn a_part_that_does_not_fit_under_the_fence_stops_the_copy_with_the_name_of_its_key() {
+    let bytes = Limits::default().part_bytes_max + 1;
+    let mut copier = copier();
+    land_big(&mut copier, Some(bytes - 1));
+    assert_eq!(copier.stop(), None);
+    copier.part_landed(T, &"big", Some(bytes));
+    let key = b"big".to_vec();
+    assert_eq!(copier.stop(), Some(&CopyStop::PartTooLarge { key, bytes }));
 }
 
 #[test]

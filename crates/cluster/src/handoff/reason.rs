@@ -239,6 +239,12 @@ impl fmt::Display for CopyStop {
                     "{keys} streams would have to be copied while requests wait"
                 )
             }
+            Self::PartTooLarge { key, bytes } => write!(
+                f,
+                "the consumer groups of the large stream {} take {bytes} bytes, more than can be copied while \
+                 requests wait; acknowledge what is pending or move at a quieter time",
+                Printable(key)
+            ),
         }
     }
 }

@@ -145,8 +145,6 @@ pub enum Read {
     Big {
         /// About this many bytes of memory.
         bytes: u64,
-        /// As in [`Item::untracked`].
-        untracked: bool,
     },
 }
 
@@ -168,6 +166,11 @@ pub enum WriteRefused {
 /// absolute expiry. Equal digests mean equal values on both sides of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Digest(pub [u8; 16]);
+
+/// What of a value stays out of the dirty-key stream, in its driver's own form. Equal bytes mean equal
+/// content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Untracked(pub Bytes);
 
 /// One message of the dirty-key stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -293,6 +296,22 @@ pub trait Session: Send + Sync {
 
     /// Logical digests; `None` where the key does not exist. Large values are read in pieces.
     async fn digests(&self, keys: &[Key]) -> Result<Vec<Option<Digest>>, DriverError>;
+
+    /// As [`Session::digests`], without what stays out of the dirty-key stream.
+    async fn tracked_digests(&self, keys: &[Key]) -> Result<Vec<Option<Digest>>, DriverError>;
+
+    /// What of a value stays out of the dirty-key stream; `None` when nothing does or there is no such key.
+    /// It may be large: the groups of a stream with all that is pending.
+    async fn read_untracked(&self, key: &Key) -> Result<Option<Untracked>, DriverError>;
+
+    /// Makes `new` of what [`Session::read_untracked`] just gave here, leaving the rest of the value as it
+    /// is. A value that changes meanwhile may be left between the two.
+    async fn write_untracked(
+        &self,
+        key: &Key,
+        here: &Untracked,
+        new: &Untracked,
+    ) -> Result<Result<(), WriteRefused>, DriverError>;
 
     /// One piece of a large value, from `cursor` (begin with `None`).
     async fn read_piece(

@@ -14,7 +14,7 @@ use super::nodes::{EmbeddedNodes, Node};
 use crate::driver::{
     Digest, Dirty, DirtyStream, Driver, DriverError, Generation, Identity, Item, Key, NodeAddress,
     NodeFacts, Payload, Persistence, Piece, PieceCursor, PieceRead, Read, Session, Term, Tracker,
-    WriteRefused,
+    Untracked, WriteRefused,
 };
 
 /// Bytes of values after which a read ends with what it has.
@@ -236,6 +236,25 @@ impl Session for EmbeddedSession {
                 .map(|key| model.read(key, now_ms).map(|stored| digest(&stored)))
                 .collect()
         })
+    }
+
+    async fn tracked_digests(&self, keys: &[Key]) -> Result<Vec<Option<Digest>>, DriverError> {
+        self.digests(keys).await
+    }
+
+    async fn read_untracked(&self, _key: &Key) -> Result<Option<Untracked>, DriverError> {
+        // Every change of a string is told.
+        self.holder.with(|_, _| None)
+    }
+
+    async fn write_untracked(
+        &self,
+        _key: &Key,
+        _here: &Untracked,
+        _new: &Untracked,
+    ) -> Result<Result<(), WriteRefused>, DriverError> {
+        let why = "strings have nothing that is not told".to_owned();
+        self.holder.with(|_, _| Err(WriteRefused::BadPayload(why)))
     }
 
     async fn read_piece(

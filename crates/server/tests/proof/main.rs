@@ -26,6 +26,7 @@ mod every_type;
 mod falsified;
 mod foreign_writer;
 mod headline;
+mod large_stream;
 mod out_of_memory;
 mod packages;
 mod throttle;

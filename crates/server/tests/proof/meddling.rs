@@ -8,7 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clockwise::driver::{
     Digest, Dirty, DirtyStream, Driver, DriverError, Generation, Identity, Item, Key, NodeAddress,
-    NodeFacts, Piece, PieceCursor, PieceRead, Read, Session, Term, Tracker, WriteRefused,
+    NodeFacts, Piece, PieceCursor, PieceRead, Read, Session, Term, Tracker, Untracked,
+    WriteRefused,
 };
 use clockwise_placement::NodeId;
 use tokio::time::{Instant, sleep_until};
@@ -177,6 +178,23 @@ impl Session for MeddledSession {
 
     async fn digests(&self, keys: &[Key]) -> Result<Vec<Option<Digest>>, DriverError> {
         self.inner.digests(keys).await
+    }
+
+    async fn tracked_digests(&self, keys: &[Key]) -> Result<Vec<Option<Digest>>, DriverError> {
+        self.inner.tracked_digests(keys).await
+    }
+
+    async fn read_untracked(&self, key: &Key) -> Result<Option<Untracked>, DriverError> {
+        self.inner.read_untracked(key).await
+    }
+
+    async fn write_untracked(
+        &self,
+        key: &Key,
+        here: &Untracked,
+        new: &Untracked,
+    ) -> Result<Result<(), WriteRefused>, DriverError> {
+        self.inner.write_untracked(key, here, new).await
     }
 
     async fn read_piece(

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use clockwise::driver::{
     Digest, Driver, DriverError, Generation, Identity, Item, Key, NodeAddress, NodeFacts, Piece,
-    PieceCursor, PieceRead, Read, Session, Term, Tracker, WriteRefused,
+    PieceCursor, PieceRead, Read, Session, Term, Tracker, Untracked, WriteRefused,
 };
 use clockwise_client::credentials::{PoolKey, client_login};
 use clockwise_client::resp::Value;
@@ -187,6 +187,23 @@ impl Session for UnfencedSession {
 
     async fn digests(&self, keys: &[Key]) -> Result<Vec<Option<Digest>>, DriverError> {
         self.0.digests(keys).await
+    }
+
+    async fn tracked_digests(&self, keys: &[Key]) -> Result<Vec<Option<Digest>>, DriverError> {
+        self.0.tracked_digests(keys).await
+    }
+
+    async fn read_untracked(&self, key: &Key) -> Result<Option<Untracked>, DriverError> {
+        self.0.read_untracked(key).await
+    }
+
+    async fn write_untracked(
+        &self,
+        key: &Key,
+        here: &Untracked,
+        new: &Untracked,
+    ) -> Result<Result<(), WriteRefused>, DriverError> {
+        self.0.write_untracked(key, here, new).await
     }
 
     async fn read_piece(

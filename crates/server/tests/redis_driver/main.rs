@@ -13,6 +13,7 @@ mod digests;
 mod durable;
 mod facts;
 mod fence;
+mod groups;
 mod pieces;
 mod tracking;
 mod users;

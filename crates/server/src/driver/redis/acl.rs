@@ -69,6 +69,7 @@ const TERM_RULES: &[&str] = &[
     "+time",
     "+type",
     "+unlink",
+    "+xack",
     "+xadd",
     "+xclaim",
     "+xdel",

@@ -149,7 +149,6 @@ async fn look_closer(link: &Link, keys: &[Key], steps: &mut [Step]) -> Result<()
             if is_big(kind, weight, length) {
                 *step = Step::Done(Read::Big {
                     bytes: weight.max(length),
-                    untracked: kind == Kind::Stream,
                 });
             }
         }

@@ -28,8 +28,20 @@ const WHOLE_BYTES_MAX: u64 = 512 << 10;
 /// Format version and checksum at the end of a dump.
 const DUMP_FOOTER_BYTES: usize = 10;
 
+/// What of a value counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Content {
+    All,
+    /// Not what stays out of the dirty-key stream: of a stream its entries alone.
+    Tracked,
+}
+
 /// The digest of each key; `None` where there is none.
-pub(super) async fn digests(link: &Link, keys: &[Key]) -> Result<Vec<Option<Digest>>, DriverError> {
+pub(super) async fn digests(
+    link: &Link,
+    keys: &[Key],
+    content: Content,
+) -> Result<Vec<Option<Digest>>, DriverError> {
     let mut digests = Vec::with_capacity(keys.len());
     for keys in keys.chunks(KEYS_MAX) {
         let looks = look(link, keys).await?;
@@ -44,6 +56,11 @@ pub(super) async fn digests(link: &Link, keys: &[Key]) -> Result<Vec<Option<Dige
                 }
                 Look::Text { found, head } => {
                     some[rank] = long_text(link, &keys[rank], found, head).await?
+                }
+                Look::Other { found, .. }
+                    if found.kind == Kind::Stream && content == Content::Tracked =>
+                {
+                    some[rank] = entries(link, &keys[rank], found).await?;
                 }
                 Look::Other { found, bytes }
                     if *bytes <= WHOLE_BYTES_MAX || found.kind == Kind::Other =>
@@ -240,6 +257,30 @@ async fn stream_by_ranges(
         match next {
             Some(next) => after = next,
             None => return Ok(Some(fold.finish(found, &range))),
+        }
+    }
+}
+
+/// The entries of a stream, whatever its groups are.
+async fn entries(link: &Link, key: &Key, found: &Found) -> Result<Option<Digest>, DriverError> {
+    let Some(count) = pieces::elements_a_piece(link, key, Kind::Stream).await? else {
+        return Ok(None);
+    };
+    let mut fold = StreamFold::default();
+    let mut from = "-".to_owned();
+    loop {
+        let Some(sight) = streams::look_at(link, key, &from, count).await? else {
+            return Ok(None);
+        };
+        let last = sight.entries.last().map(|entry| entry.id);
+        let is_full = sight.entries.len() as u64 == count;
+        fold.add(&Range {
+            entries: sight.entries,
+            ..Range::default()
+        });
+        match last.filter(|_| is_full) {
+            Some(id) => from = format!("({id}"),
+            None => return Ok(Some(fold.finish(found, &Range::default()))),
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! In reading order: `link` is a connection, `greeting` its beginning, `frame` what travels on it; `acl` says who may do
 //! what, `server` applies it to one server, `inspect` looks before a change; `survey` and
-//! `copy` move values, `pieces` and `streams` those that are too large, `digest` compares;
+//! `copy` move values, `pieces` and `streams` those that are too large, `stream_groups` what of those is
+//! not tracked, `digest` compares;
 //! `track` is the stream of dirty keys, `durable` waits for the disk, and `session` puts
 //! together what one term may do to one node.
 
@@ -19,6 +20,7 @@ mod link;
 mod pieces;
 mod server;
 mod session;
+mod stream_groups;
 mod stream_pieces;
 mod streams;
 mod survey;

@@ -232,7 +232,7 @@ pub(super) fn pack<'a>(kind: Kind, strings: impl Iterator<Item = &'a [u8]>) -> B
 }
 
 /// What [`pack`] made; `None` for anything else.
-fn unpack(payload: &[u8]) -> Option<(Kind, Vec<&[u8]>)> {
+pub(super) fn unpack(payload: &[u8]) -> Option<(Kind, Vec<&[u8]>)> {
     let (kind, mut rest) = payload.split_first()?;
     let mut strings = Vec::new();
     while !rest.is_empty() {

@@ -8,15 +8,16 @@ use futures_util::future::{try_join, try_join_all};
 use tokio::sync::Mutex;
 
 use super::copy;
-use super::digest;
+use super::digest::{self, Content};
 use super::durable;
 use super::pieces::{self, Staging};
 use super::server::{self, Server};
+use super::stream_groups;
 use super::track;
 use super::{RedisOptions, acl};
 use crate::driver::{
     Digest, DriverError, Generation, Identity, Item, Key, NodeAddress, Piece, PieceCursor,
-    PieceRead, Read, Session, Term, Tracker, WriteRefused,
+    PieceRead, Read, Session, Term, Tracker, Untracked, WriteRefused,
 };
 
 /// A [`Session`] on a Redis or Valkey node.
@@ -142,7 +143,24 @@ impl Session for RedisSession {
     }
 
     async fn digests(&self, keys: &[Key]) -> Result<Vec<Option<Digest>>, DriverError> {
-        digest::digests(&self.primary.link, keys).await
+        digest::digests(&self.primary.link, keys, Content::All).await
+    }
+
+    async fn tracked_digests(&self, keys: &[Key]) -> Result<Vec<Option<Digest>>, DriverError> {
+        digest::digests(&self.primary.link, keys, Content::Tracked).await
+    }
+
+    async fn read_untracked(&self, key: &Key) -> Result<Option<Untracked>, DriverError> {
+        stream_groups::read(&self.primary.link, key).await
+    }
+
+    async fn write_untracked(
+        &self,
+        key: &Key,
+        here: &Untracked,
+        new: &Untracked,
+    ) -> Result<Result<(), WriteRefused>, DriverError> {
+        stream_groups::write(&self.primary.link, key, here, new).await
     }
 
     async fn read_piece(

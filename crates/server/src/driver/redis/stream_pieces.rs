@@ -171,7 +171,7 @@ pub(super) fn push_write(pipeline: &mut Pipeline, staging: &[u8], range: &Range,
     for id in &trimmed {
         push_stand_in(pipeline, staging, *id);
     }
-    push_deliveries(pipeline, staging, range, |id| trimmed.contains(id));
+    push_deliveries(pipeline, staging, range, |of| trimmed.contains(&of.id));
     if !trimmed.is_empty() {
         pipeline.push(&[b"XTRIM", staging, b"MAXLEN", b"0"]);
     }
@@ -186,12 +186,15 @@ pub(super) fn push_write(pipeline: &mut Pipeline, staging: &[u8], range: &Range,
     for id in stand_ins {
         push_stand_in(pipeline, staging, *id);
     }
-    push_deliveries(pipeline, staging, range, |id| !trimmed.contains(id));
+    push_deliveries(pipeline, staging, range, |of| !trimmed.contains(&of.id));
     for id in &deleted {
         pipeline.push(&[b"XDEL", staging, id.to_string().as_bytes()]);
     }
     if let Some(head) = &range.head {
-        push_head(pipeline, staging, &range.groups, head);
+        push_head(pipeline, staging, head);
+        for group in &range.groups {
+            push_position(pipeline, staging, group);
+        }
     }
 }
 
@@ -201,9 +204,19 @@ fn push_new_stream(pipeline: &mut Pipeline, staging: &[u8], groups: &[Group]) {
     pipeline.push(&[b"XGROUP", b"DESTROY", staging, b"cw"]);
     for group in groups {
         pipeline.push(&[b"XGROUP", b"CREATE", staging, &group.name, b"0"]);
-        for consumer in &group.consumers {
-            pipeline.push(&[b"XGROUP", b"CREATECONSUMER", staging, &group.name, consumer]);
-        }
+        push_consumers(pipeline, staging, group, |_| true);
+    }
+}
+
+/// Consumers of a group that exists.
+pub(super) fn push_consumers(
+    pipeline: &mut Pipeline,
+    key: &[u8],
+    group: &Group,
+    which: impl Fn(&Bytes) -> bool,
+) {
+    for consumer in group.consumers.iter().filter(|name| which(name)) {
+        pipeline.push(&[b"XGROUP", b"CREATECONSUMER", key, &group.name, consumer]);
     }
 }
 
@@ -219,17 +232,14 @@ fn push_stand_in(pipeline: &mut Pipeline, staging: &[u8], id: EntryId) {
     pipeline.push(&[b"XADD", staging, id.to_string().as_bytes(), b"", b""]);
 }
 
-fn push_deliveries(
+/// Takes deliveries over: their entries have to exist at this moment.
+pub(super) fn push_deliveries(
     pipeline: &mut Pipeline,
     staging: &[u8],
     range: &Range,
-    which: impl Fn(&EntryId) -> bool,
+    which: impl Fn(&Delivery) -> bool,
 ) {
-    for delivery in range
-        .deliveries
-        .iter()
-        .filter(|delivery| which(&delivery.id))
-    {
+    for delivery in range.deliveries.iter().filter(|delivery| which(delivery)) {
         let (id, at, times) = (
             delivery.id.to_string(),
             delivery.at_ms.to_string(),
@@ -256,7 +266,7 @@ fn push_deliveries(
 
 /// Puts right what taking entries in and out has moved. The stream comes before its groups: some
 /// servers let no group have read more entries than were ever added.
-fn push_head(pipeline: &mut Pipeline, staging: &[u8], groups: &[Group], head: &Head) {
+pub(super) fn push_head(pipeline: &mut Pipeline, staging: &[u8], head: &Head) {
     let (last_id, added) = (head.last_id.to_string(), head.entries_added.to_string());
     let deleted = head.max_deleted_id.to_string();
     let (last_id, added, deleted) = (last_id.as_bytes(), added.as_bytes(), deleted.as_bytes());
@@ -269,19 +279,21 @@ fn push_head(pipeline: &mut Pipeline, staging: &[u8], groups: &[Group], head: &H
         b"MAXDELETEDID",
         deleted,
     ]);
-    for group in groups {
-        let last_id = group.last_id.to_string();
-        let entries_read = group.entries_read.map(|count| count.to_string());
-        let mut args: Vec<&[u8]> = vec![
-            b"XGROUP",
-            b"SETID",
-            staging,
-            &group.name,
-            last_id.as_bytes(),
-        ];
-        if let Some(count) = &entries_read {
-            args.extend([b"ENTRIESREAD", count.as_bytes()]);
-        }
-        pipeline.push(&args);
+}
+
+/// How far a group has read.
+pub(super) fn push_position(pipeline: &mut Pipeline, staging: &[u8], group: &Group) {
+    let last_id = group.last_id.to_string();
+    let entries_read = group.entries_read.map(|count| count.to_string());
+    let mut args: Vec<&[u8]> = vec![
+        b"XGROUP",
+        b"SETID",
+        staging,
+        &group.name,
+        last_id.as_bytes(),
+    ];
+    if let Some(count) = &entries_read {
+        args.extend([b"ENTRIESREAD", count.as_bytes()]);
     }
+    pipeline.push(&args);
 }

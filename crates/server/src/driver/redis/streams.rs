@@ -22,7 +22,7 @@ use super::survey::{Expiry, expiry_of, read_clock, unless_changed};
 use crate::driver::{DriverError, Key};
 
 /// Entries, and pending deliveries of one group, in one piece.
-const PIECE_ENTRIES: usize = 500;
+pub(super) const PIECE_ENTRIES: usize = 500;
 /// Looks at the clock before a delivery's time is taken as it is.
 const CLOCK_TRIES: usize = 50;
 
@@ -290,15 +290,16 @@ pub(super) async fn read_range(
 }
 
 /// A stream and some of its entries, all in one round trip.
-struct Sight {
-    expires_at_ms: Option<u64>,
-    head: Head,
+pub(super) struct Sight {
+    pub(super) expires_at_ms: Option<u64>,
+    pub(super) head: Head,
     /// Without their consumers.
-    groups: Vec<Group>,
-    entries: Vec<Entry>,
+    pub(super) groups: Vec<Group>,
+    pub(super) entries: Vec<Entry>,
 }
 
-async fn look_at(
+/// A stream with up to `count` entries from an id on; `None` when there is no stream.
+pub(super) async fn look_at(
     link: &Link,
     key: &Key,
     from: &str,
@@ -317,12 +318,7 @@ async fn look_at(
     ]);
     let mut frames = Vec::with_capacity(pipeline.commands);
     for frame in link.call("XRANGE", pipeline).await? {
-        let is_gone = frame.error().is_some_and(|why| why.contains("no such key"));
-        match if is_gone {
-            None
-        } else {
-            unless_changed(link, "XRANGE", frame)?
-        } {
+        match unless_gone(link, "XRANGE", frame)? {
             Some(frame) => frames.push(frame),
             None => return Ok(None),
         }
@@ -343,6 +339,18 @@ async fn look_at(
     }))
 }
 
+/// Passes a reply on; `None` when the stream or the group that it is about was there a moment ago.
+fn unless_gone(
+    link: &Link,
+    command: &'static str,
+    frame: Frame,
+) -> Result<Option<Frame>, DriverError> {
+    match frame.error() {
+        Some(why) if why.contains("no such key") || why.starts_with("NOGROUP") => Ok(None),
+        _ => unless_changed(link, command, frame),
+    }
+}
+
 fn read_groups(groups: &Value) -> Option<Vec<Group>> {
     let groups = groups.as_array()?.iter().map(|group| {
         let (name, last_id, entries_read) = read_group(group)?;
@@ -356,7 +364,8 @@ fn read_groups(groups: &Value) -> Option<Vec<Group>> {
     groups.collect()
 }
 
-async fn with_consumers(
+/// Adds the consumers of each group that is still there.
+pub(super) async fn with_consumers(
     link: &Link,
     key: &Key,
     mut groups: Vec<Group>,
@@ -367,15 +376,17 @@ async fn with_consumers(
     }
     let frames = link.call("XINFO CONSUMERS", pipeline).await?;
     for (group, frame) in groups.iter_mut().zip(frames) {
-        let frame = link.check("XINFO CONSUMERS", frame)?;
-        group.consumers =
-            read_consumers(&frame.value()).ok_or_else(|| link.odd("XINFO CONSUMERS", &frame))?;
+        if let Some(frame) = unless_gone(link, "XINFO CONSUMERS", frame)? {
+            group.consumers = read_consumers(&frame.value())
+                .ok_or_else(|| link.odd("XINFO CONSUMERS", &frame))?;
+        }
     }
     Ok(groups)
 }
 
-/// Deliveries of a group that are pending from `from` on, up to `through`.
-async fn pending(
+/// Deliveries of a group that are pending from `from` on, up to `through` and to [`PIECE_ENTRIES`]; none
+/// where the group is gone.
+pub(super) async fn pending(
     link: &Link,
     key: &Key,
     group: &Bytes,
@@ -401,7 +412,9 @@ async fn pending(
         let [before, pending, behind] = frames.as_slice() else {
             return Err(link.peer().refused("XPENDING", "no reply"));
         };
-        let pending = link.check("XPENDING", pending.clone())?;
+        let Some(pending) = unless_gone(link, "XPENDING", pending.clone())? else {
+            return Ok(Vec::new());
+        };
         let clock_ms = |frame: &Frame| {
             read_clock(frame).and_then(|clock| u64::try_from(clock.as_millis()).ok())
         };

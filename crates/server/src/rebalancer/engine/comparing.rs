@@ -11,7 +11,7 @@ use clockwise_cluster::copier::Lane;
 use clockwise_cluster::handoff::{Event, Server};
 
 use super::super::progress::{add, set};
-use super::ops::{self, At, Check, Ends, OpError};
+use super::ops::{self, At, Check, Content, Ends, OpError};
 use super::{Done, Engine, Job, SCAN_COUNT};
 use crate::driver::Key;
 
@@ -261,20 +261,30 @@ impl Engine {
     /// Compares what differed once more; those that are equal now are acquitted.
     pub(super) fn begin_second_look(&mut self, job: Job) {
         self.job = job;
-        let mut per_lane: Vec<(Ends, Vec<Key>)> = Vec::new();
+        let content = |lane, key| match (self.copier.has_part(lane, key), &self.job) {
+            // Under the fence its part counts too.
+            (true, Job::Comparison) => Content::Tracked,
+            _ => Content::All,
+        };
+        let mut looks: Vec<(Ends, Content, Vec<Key>)> = Vec::new();
         for (lane, key) in self.copier.suspects() {
-            match per_lane.iter_mut().find(|(ends, _)| ends.lane == lane) {
-                Some((_, keys)) => keys.push(key.clone()),
-                None => per_lane.extend(self.ends(lane).map(|ends| (ends, vec![key.clone()]))),
+            let content = content(lane, key);
+            let same = |look: &&mut (Ends, Content, _)| look.0.lane == lane && look.1 == content;
+            match looks.iter_mut().find(same) {
+                Some((_, _, keys)) => keys.push(key.clone()),
+                None => looks.extend(
+                    self.ends(lane)
+                        .map(|ends| (ends, content, vec![key.clone()])),
+                ),
             }
         }
-        if per_lane.is_empty() {
+        if looks.is_empty() {
             return self.second_look_taken();
         }
         self.trips.push(Box::pin(async move {
             let mut equal = Vec::new();
-            for (ends, keys) in per_lane {
-                match ops::different_contents(&ends, keys.clone()).await {
+            for (ends, content, keys) in looks {
+                match ops::different_contents(&ends, keys.clone(), content).await {
                     Ok(different) => {
                         equal.extend(keys.into_iter().filter(|key| !different.contains(key)))
                     }

@@ -14,6 +14,9 @@ use crate::driver::{Key, WriteRefused};
 const UNTRACKED_KEY_US: u64 = 150;
 /// Bytes of untracked values that are copied per microsecond.
 const UNTRACKED_BYTES_PER_US: u64 = 50;
+/// The same of the untracked parts of large values: they go in small pages, some round trips each.
+const PART_US: u64 = 1_500;
+const PART_BYTES_PER_US: u64 = 15;
 
 /// The one listing of the source.
 #[derive(Debug, Default)]
@@ -56,6 +59,7 @@ impl Engine {
         }
         self.list_more();
         self.compare_more();
+        self.parts_more();
         while self.copies_in_flight < self.pace.window() && !self.backlogged {
             let now_ms = self.handoff.mandate.now_ms();
             let next = self
@@ -179,13 +183,14 @@ impl Engine {
         self.copies_in_flight -= 1;
         let BigOutcome {
             bytes,
+            part,
             refused,
             different,
         } = match outcome {
             Ok(outcome) => outcome,
             Err(error) => return self.broke(error).await,
         };
-        self.copier.big_landed(bytes, false);
+        self.copier.big_landed(bytes, part);
         if let Some(refused) = refused {
             return self.refused(lane, refused);
         }
@@ -195,7 +200,7 @@ impl Engine {
         self.count();
     }
 
-    fn refused(&mut self, target: Lane, refused: WriteRefused) {
+    pub(super) fn refused(&mut self, target: Lane, refused: WriteRefused) {
         self.fail(Event::WriteRefused {
             target,
             why: translate::write_refusal(refused),
@@ -233,6 +238,8 @@ impl Engine {
 
     /// The last copies under the fence, each compared as soon as it has landed.
     pub(super) fn begin_last_copies(&mut self) {
+        // Those under way are waited for; the others come again, now for the last time.
+        self.parts.drop_waiting();
         self.copier.begin_round();
         self.copier.add_untracked_to_round();
         self.check = Check::AtOnce;
@@ -263,7 +270,12 @@ impl Engine {
                 let report = self.report();
                 self.answer(Event::Round(report));
             }
-            Job::LastCopies if self.copier.is_landed() => {
+            Job::LastCopies if self.copier.is_landed() && self.parts.are_still() => {
+                self.job = Job::LastParts;
+                self.begin_parts();
+                self.finish_job();
+            }
+            Job::LastParts if self.parts.are_still() => {
                 let keys = self.moved() - self.rounds.copied_before;
                 self.answer(Event::LastCopied { keys });
             }
@@ -272,13 +284,17 @@ impl Engine {
     }
 
     fn report(&self) -> RoundReport {
-        let (keys, bytes) = self.copier.untracked();
+        let untracked = self.copier.untracked();
+        let untracked_us = untracked.keys * UNTRACKED_KEY_US
+            + untracked.bytes / UNTRACKED_BYTES_PER_US
+            + untracked.parts * PART_US
+            + untracked.part_bytes / PART_BYTES_PER_US;
         let took = self.rounds.began.elapsed().as_millis();
         RoundReport {
             copied: self.moved() - self.rounds.copied_before,
             dirty: self.copier.dirty() as u64,
             took_ms: u64::try_from(took).unwrap_or(u64::MAX),
-            untracked_ms: (keys * UNTRACKED_KEY_US + bytes / UNTRACKED_BYTES_PER_US) / 1_000,
+            untracked_ms: untracked_us / 1_000,
         }
     }
 

@@ -8,6 +8,7 @@
 mod comparing;
 mod copying;
 mod ops;
+mod parts;
 mod simple;
 mod tracking;
 mod walk;
@@ -28,6 +29,7 @@ use tokio::time::Instant;
 use self::comparing::Comparison;
 use self::copying::{Listing, Rounds};
 use self::ops::{Check, Ends, OpError};
+use self::parts::Parts;
 use self::tracking::{Heard, Listener};
 use super::mandate::Mandate;
 use super::progress::{Counters, set};
@@ -95,6 +97,7 @@ enum Done {
         Result<ops::BatchOutcome, OpError>,
     ),
     BigCopied(Lane, Key, Result<ops::BigOutcome, OpError>),
+    PartCopied(Lane, Key, Result<ops::PartOutcome, OpError>),
     Compared(comparing::Compared),
     /// A command that needs nothing else is answered.
     Answered(Answer),
@@ -121,6 +124,7 @@ enum Job {
     Comparison,
     Barrier,
     LastCopies,
+    LastParts,
     SecondLook,
 }
 
@@ -139,6 +143,7 @@ pub(super) struct Engine {
     job: Job,
     listing: Listing,
     rounds: Rounds,
+    parts: Parts,
     comparison: Comparison,
     check: Check,
     backlogged: bool,
@@ -167,6 +172,7 @@ impl Engine {
             job: Job::Nothing,
             listing: Listing::default(),
             rounds: Rounds::default(),
+            parts: Parts::default(),
             comparison: Comparison::default(),
             check: Check::Later,
             backlogged: false,
@@ -273,6 +279,7 @@ impl Engine {
             Done::Listed(listed) => self.listed(listed).await,
             Done::Copied(batch, outcome) => self.copied(batch, outcome).await,
             Done::BigCopied(lane, key, outcome) => self.big_copied(lane, key, outcome).await,
+            Done::PartCopied(lane, key, outcome) => self.part_copied(lane, key, outcome).await,
             Done::Compared(compared) => self.compared(compared).await,
             Done::Answered(answer) => self.answered(answer).await,
         }

@@ -10,7 +10,7 @@ use clockwise_cluster::handoff::Server;
 
 use super::super::mandate::Mandate;
 use super::super::station::Link;
-use crate::driver::{Digest, DriverError, Item, Key, PieceRead, Read, WriteRefused};
+use crate::driver::{Digest, DriverError, Item, Key, PieceRead, Read, Untracked, WriteRefused};
 
 /// Times a large value is begun anew because its staging value went away.
 const STAGINGS_MAX: u32 = 3;
@@ -153,23 +153,37 @@ async fn differences(ends: &Ends, keys: &[Key], source: &[Read]) -> Result<Vec<K
         .await
         .at(ends.target_server())?;
     let pairs = keys.iter().zip(source.iter().zip(&target));
-    let doubtful: Vec<Key> = pairs
-        .filter(|(_, (source, target))| !same_bytes(source, target))
-        .map(|(key, _)| key.clone())
-        .collect();
-    if doubtful.is_empty() {
-        Ok(doubtful)
-    } else {
-        different_contents(ends, doubtful).await
-    }
+    let doubtful = pairs.filter(|(_, (source, target))| !same_bytes(source, target));
+    let (large, whole): (Vec<_>, Vec<_>) =
+        doubtful.partition(|(_, (source, _))| matches!(source, Read::Big { .. }));
+    let names = |pairs: Vec<(&Key, _)>| pairs.into_iter().map(|(key, _)| key.clone()).collect();
+    let mut different = different_contents(ends, names(whole), Content::All).await?;
+    different.extend(different_contents(ends, names(large), Content::Tracked).await?);
+    Ok(different)
+}
+
+/// What of values is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Content {
+    All,
+    /// Not what is brought over once more under the fence: clients change it and nobody tells.
+    Tracked,
 }
 
 /// The keys whose logical digests differ.
-pub(super) async fn different_contents(ends: &Ends, keys: Vec<Key>) -> Result<Vec<Key>, OpError> {
-    let (source, target) = futures_util::join!(
-        ends.source.session.digests(&keys),
-        ends.target.session.digests(&keys)
-    );
+pub(super) async fn different_contents(
+    ends: &Ends,
+    keys: Vec<Key>,
+    content: Content,
+) -> Result<Vec<Key>, OpError> {
+    if keys.is_empty() {
+        return Ok(keys);
+    }
+    let digests = async |link: &Link| match content {
+        Content::All => link.session.digests(&keys).await,
+        Content::Tracked => link.session.tracked_digests(&keys).await,
+    };
+    let (source, target) = futures_util::join!(digests(&ends.source), digests(&ends.target));
     let (source, target) = (source.at(Server::Source)?, target.at(ends.target_server())?);
     let differs = |(source, target): (&Option<Digest>, &Option<Digest>)| source != target;
     let pairs = keys.iter().zip(source.iter().zip(&target));
@@ -177,6 +191,43 @@ pub(super) async fn different_contents(ends: &Ends, keys: Vec<Key>) -> Result<Ve
         .filter(|(_, pair)| differs(*pair))
         .map(|(key, _)| key.clone())
         .collect())
+}
+
+/// What became of the part of a large value that the stream of touched keys does not show.
+#[derive(Debug, Default)]
+pub(super) struct PartOutcome {
+    /// Its bytes at the source, if it has such a part.
+    pub(super) bytes: Option<u64>,
+    /// Whether it is the same on both sides now.
+    pub(super) equal: bool,
+    pub(super) refused: Option<WriteRefused>,
+}
+
+/// Brings over the part of a value that the stream of touched keys does not show, and reads it back.
+/// Clients may change it meanwhile, unless they are fenced off.
+pub(super) async fn copy_part(ends: &Ends, key: &Key) -> Result<PartOutcome, OpError> {
+    let (source, target) = futures_util::join!(
+        ends.source.session.read_untracked(key),
+        ends.target.session.read_untracked(key)
+    );
+    let (source, target) = (source.at(Server::Source)?, target.at(ends.target_server())?);
+    let mut outcome = PartOutcome {
+        bytes: source.as_ref().map(|Untracked(part)| part.len() as u64),
+        equal: source == target,
+        refused: None,
+    };
+    if let (Some(new), Some(here), false) = (&source, &target, outcome.equal) {
+        let session = &ends.target.session;
+        let written = session.write_untracked(key, here, new).await;
+        // What else it may refuse comes from changes meanwhile, or shows in what is read back.
+        let written = written.at(ends.target_server())?;
+        outcome.refused = written
+            .err()
+            .filter(|why| *why == WriteRefused::OutOfMemory);
+        let now = session.read_untracked(key).await;
+        outcome.equal = now.at(ends.target_server())? == source;
+    }
+    Ok(outcome)
 }
 
 fn same_bytes(source: &Read, target: &Read) -> bool {
@@ -200,6 +251,8 @@ fn expires_about_now(item: &Item) -> bool {
 #[derive(Debug)]
 pub(super) struct BigOutcome {
     pub(super) bytes: u64,
+    /// Bytes of the part that the stream of touched keys does not show, if it has one.
+    pub(super) part: Option<u64>,
     pub(super) refused: Option<WriteRefused>,
     pub(super) different: bool,
 }
@@ -213,6 +266,7 @@ pub(super) async fn copy_big(
 ) -> Result<BigOutcome, OpError> {
     let mut outcome = BigOutcome {
         bytes: 0,
+        part: None,
         refused: None,
         different: false,
     };
@@ -229,8 +283,14 @@ pub(super) async fn copy_big(
             }
         }
     }
-    if check == Check::AtOnce && outcome.refused.is_none() {
-        outcome.different = !different_contents(&ends, vec![key]).await?.is_empty();
+    if outcome.refused.is_some() {
+        return Ok(outcome);
+    }
+    let part = ends.source.session.read_untracked(&key).await;
+    outcome.part = part.at(Server::Source)?.map(|part| part.0.len() as u64);
+    if check == Check::AtOnce {
+        let different = different_contents(&ends, vec![key], Content::Tracked).await?;
+        outcome.different = !different.is_empty();
     }
     Ok(outcome)
 }

@@ -70,6 +70,10 @@ impl Engine {
         if matches!(command, Command::Prepare | Command::CountOld { .. }) {
             self.copier.begin_round();
         }
+        // So does what nobody tells of.
+        if matches!(command, Command::Prepare) {
+            self.begin_parts();
+        }
         let links = Links {
             handoff: self.handoff.clone(),
             source: self.source.clone(),
