@@ -1,7 +1,7 @@
-//! Real servers for tests: redis-server, memcached and etcd, each on a free port of the loopback
-//! interface, with a directory of its own that is removed with it.
+//! What tests share: real servers, and random input that can be repeated.
 //!
-//! Every call blocks and panics with the server's own log when something is wrong: a test can do
+//! A server is a redis-server, memcached or etcd on a free port of the loopback interface, with a
+//! directory of its own that is removed with it. Every call blocks and panics with the server's own log when something is wrong: a test can do
 //! nothing useful without its server, and a missing binary must fail, not skip. Inside tokio, the
 //! calls take some 50 ms each; where that matters, wrap them in `spawn_blocking`.
 //!
@@ -22,8 +22,10 @@ mod etcd;
 mod memcached;
 mod port;
 mod process;
+mod random;
 mod redis;
 
 pub use etcd::{EtcdOptions, EtcdServer};
 pub use memcached::{MemcachedOptions, MemcachedServer};
+pub use random::{Random, for_seeds};
 pub use redis::{RedisOptions, RedisServer};

@@ -46,6 +46,12 @@ pub(super) mod words {
         "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 }
 
+/// An argument as an error quotes it: up to a zero byte, and not all of a long one.
+pub(super) fn quoted(arg: &[u8], bytes_max: usize) -> String {
+    let text = arg.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(&text[..text.len().min(bytes_max)]).into_owned()
+}
+
 /// A command's end: it has replied, or it ends with an error.
 pub(super) type Outcome = Result<(), String>;
 
@@ -77,6 +83,11 @@ impl<'a> Call<'a> {
     /// A place among the keys that nobody foresees: it differs from command to command.
     pub(super) fn random(&self) -> u64 {
         xxh3_64(&self.data.commands.to_be_bytes()) >> 1
+    }
+
+    /// Stores a string, replacing what is there; one whose time is over only takes that away.
+    pub(super) fn set(&mut self, key: &[u8], value: Vec<u8>, expires_at_ms: Option<u64>) {
+        self.data.set(key, value, expires_at_ms, self.now_ms);
     }
 
     pub(super) fn reply_ok(&mut self) -> Outcome {

@@ -2,7 +2,7 @@
 
 use clockwise_client::resp::Protocol;
 
-use super::call::{Call, Outcome, words};
+use super::call::{Call, Outcome, quoted, words};
 use super::glob;
 use super::number;
 use super::table::{self, Command};
@@ -71,7 +71,7 @@ pub(super) fn hello(call: &mut Call<'_>) -> Outcome {
             _ => return Err("NOPROTO unsupported protocol version".to_owned()),
         };
     }
-    let (mut at, mut credentials, mut name) = (2, None, None);
+    let (mut at, mut credentials) = (2, None);
     while at < call.args.len() {
         let left = call.args.len() - at - 1;
         match call.option(at).as_str() {
@@ -80,7 +80,8 @@ pub(super) fn hello(call: &mut Call<'_>) -> Outcome {
                 at += 3;
             }
             "setname" if left >= 1 => {
-                name = Some(checked_name(call.arg(at + 1))?);
+                // Before what follows is looked at, as servers of version 7.0 do.
+                call.connection.name = checked_name(call.arg(at + 1))?;
                 at += 2;
             }
             _ => {
@@ -94,14 +95,11 @@ pub(super) fn hello(call: &mut Call<'_>) -> Outcome {
     }
     if call.connection.admission.is_none() {
         return Err(
-            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH \
              <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
              the same time"
                 .to_owned(),
         );
-    }
-    if let Some(name) = name {
-        call.connection.name = name;
     }
     call.connection.protocol = protocol;
     greet(call)
@@ -128,6 +126,11 @@ fn greet(call: &mut Call<'_>) -> Outcome {
     }
     call.reply_bulk(b"modules")?;
     call.reply_array(0)
+}
+
+fn unknown_subcommand(call: &Call<'_>) -> String {
+    let (name, command) = (quoted(call.arg(1), 128), call.name.to_uppercase());
+    format!("ERR unknown subcommand '{name}'. Try {command} HELP.")
 }
 
 /// Names are shown in lists of words.
@@ -163,12 +166,7 @@ pub(super) fn client(call: &mut Call<'_>) -> Outcome {
                 call.option(1)
             ))
         }
-        _ => {
-            let name = String::from_utf8_lossy(call.arg(1));
-            Err(format!(
-                "ERR unknown subcommand '{name:.128}'. Try CLIENT HELP."
-            ))
-        }
+        _ => Err(unknown_subcommand(call)),
     }
 }
 
@@ -206,10 +204,7 @@ fn settings(call: &Call<'_>) -> Vec<(&'static str, String)> {
 
 pub(super) fn config(call: &mut Call<'_>) -> Outcome {
     if call.option(1) != "get" {
-        let name = String::from_utf8_lossy(call.arg(1));
-        return Err(format!(
-            "ERR unknown subcommand '{name:.128}'. Try CONFIG HELP."
-        ));
+        return Err(unknown_subcommand(call));
     }
     if call.args.len() < 3 {
         return Err("ERR wrong number of arguments for 'config|get' command".to_owned());
@@ -315,12 +310,7 @@ pub(super) fn command(call: &mut Call<'_>) -> Outcome {
             }
             Ok(())
         }
-        _ => {
-            let name = String::from_utf8_lossy(call.arg(1));
-            Err(format!(
-                "ERR unknown subcommand '{name:.128}'. Try COMMAND HELP."
-            ))
-        }
+        _ => Err(unknown_subcommand(call)),
     }
 }
 

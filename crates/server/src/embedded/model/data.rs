@@ -63,8 +63,18 @@ impl Data {
         self.get(key, now_ms).is_some()
     }
 
-    /// Stores a value, replacing what is there.
-    pub(super) fn set(&mut self, key: &[u8], value: Vec<u8>, expires_at_ms: Option<u64>) {
+    /// Stores a value, replacing what is there; one whose time is over only takes that away.
+    pub(super) fn set(
+        &mut self,
+        key: &[u8],
+        value: Vec<u8>,
+        expires_at_ms: Option<u64>,
+        now_ms: u64,
+    ) {
+        if expires_at_ms.is_some_and(|at| at <= now_ms) {
+            self.remove(key);
+            return;
+        }
         let key = self.keys.insert(
             key,
             Entry {

@@ -51,7 +51,7 @@ fn move_over(call: &mut Call<'_>) {
     if from != to
         && let Some(entry) = call.data.remove(from)
     {
-        call.data.set(to, entry.value, entry.expires_at_ms);
+        call.set(to, entry.value, entry.expires_at_ms);
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) fn copy(call: &mut Call<'_>) -> Outcome {
     if !replace && call.data.exists(to, call.now_ms) {
         return call.reply_integer(0);
     }
-    call.data.set(to, entry.value, entry.expires_at_ms);
+    call.set(to, entry.value, entry.expires_at_ms);
     call.reply_integer(1)
 }
 
@@ -102,10 +102,7 @@ fn reply_keys(call: &mut Call<'_>, keys: &[bytes::Bytes]) -> Outcome {
 }
 
 pub(super) fn scan(call: &mut Call<'_>) -> Outcome {
-    let cursor = std::str::from_utf8(call.arg(1))
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let cursor: u64 = cursor.ok_or("ERR invalid cursor")?;
+    let cursor = number::cursor(call.arg(1)).ok_or("ERR invalid cursor")?;
     let (mut count, mut pattern, mut strings) = (10, None, true);
     let mut at = 2;
     while at < call.args.len() {

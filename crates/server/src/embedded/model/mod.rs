@@ -29,9 +29,11 @@ mod counters;
 mod data;
 mod dirty;
 mod expiry;
+mod extended;
 mod glob;
 mod keys;
 mod keyspace;
+mod natural;
 mod number;
 mod strings;
 mod table;
@@ -44,7 +46,7 @@ use clockwise_client::resp::Protocol;
 pub use access::Pass;
 
 use self::access::Access;
-use self::call::{Call, Connection};
+use self::call::{Call, Connection, quoted};
 use self::data::Data;
 use self::table::Effect;
 use crate::driver::redis::RESERVED_PREFIX;
@@ -278,16 +280,13 @@ impl Model {
     /// Stores a string; one whose time is over takes away what is there. False: there is no memory.
     #[must_use]
     pub fn write(&mut self, key: &[u8], stored: &Stored, now_ms: u64) -> bool {
-        if stored.expires_at_ms.is_some_and(|at| at <= now_ms) {
-            self.data.remove(key);
-            return true;
+        let is_over = stored.expires_at_ms.is_some_and(|at| at <= now_ms);
+        let fits = is_over || !self.data.is_full();
+        if fits {
+            let value = stored.value.to_vec();
+            self.data.set(key, value, stored.expires_at_ms, now_ms);
         }
-        if self.data.is_full() {
-            return false;
-        }
-        self.data
-            .set(key, stored.value.to_vec(), stored.expires_at_ms);
-        true
+        fits
     }
 
     /// Takes a key away; says whether it was there.
@@ -350,20 +349,16 @@ fn run(call: &mut Call<'_>) -> Result<(), String> {
     (command.run)(call)
 }
 
-/// Quotes the name and the beginning of the arguments, each up to a zero byte.
+/// Quotes the name and the beginning of the arguments.
 fn unknown(args: &[&[u8]]) -> String {
     const QUOTED_BYTES: usize = 128;
-    let shown = |arg: &[u8], room: usize| {
-        let text = arg.split(|byte| *byte == 0).next().unwrap_or_default();
-        String::from_utf8_lossy(&text[..text.len().min(room)]).into_owned()
-    };
-    let mut quoted = String::new();
+    let mut shown = String::new();
     for arg in args.iter().skip(1) {
-        if quoted.len() >= QUOTED_BYTES {
+        if shown.len() >= QUOTED_BYTES {
             break;
         }
-        quoted.push_str(&format!("'{}' ", shown(arg, QUOTED_BYTES - quoted.len())));
+        shown.push_str(&format!("'{}' ", quoted(arg, QUOTED_BYTES - shown.len())));
     }
-    let name = shown(args.first().copied().unwrap_or_default(), QUOTED_BYTES);
-    format!("ERR unknown command '{name}', with args beginning with: {quoted}")
+    let name = quoted(args.first().copied().unwrap_or_default(), QUOTED_BYTES);
+    format!("ERR unknown command '{name}', with args beginning with: {shown}")
 }

@@ -16,6 +16,24 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
     }
 }
 
+/// Reads the cursor of a listing, with a sign or without, as C's `strtoul` does.
+pub(super) fn cursor(text: &[u8]) -> Option<u64> {
+    let (negative, digits) = match text {
+        [] => return Some(0),
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    // Another sign would be taken by Rust.
+    digits.first().filter(|digit| digit.is_ascii_digit())?;
+    let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(if negative {
+        number.wrapping_neg()
+    } else {
+        number
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -118,7 +118,7 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     } else {
         expires_at_ms
     };
-    call.data.set(key, call.arg(2).to_vec(), expires_at_ms);
+    call.set(key, call.arg(2).to_vec(), expires_at_ms);
     if options.get { Ok(()) } else { call.reply_ok() }
 }
 
@@ -127,27 +127,25 @@ pub(super) fn setnx(call: &mut Call<'_>) -> Outcome {
     if call.data.exists(key, call.now_ms) {
         return call.reply_integer(0);
     }
-    call.data.set(key, call.arg(2).to_vec(), None);
+    call.set(key, call.arg(2).to_vec(), None);
     call.reply_integer(1)
 }
 
 pub(super) fn setex(call: &mut Call<'_>) -> Outcome {
     let expires_at_ms = Moment::seconds_from_now(2).resolve(call)?;
-    call.data
-        .set(call.arg(1), call.arg(3).to_vec(), Some(expires_at_ms));
+    call.set(call.arg(1), call.arg(3).to_vec(), Some(expires_at_ms));
     call.reply_ok()
 }
 
 pub(super) fn psetex(call: &mut Call<'_>) -> Outcome {
     let expires_at_ms = Moment::ms_from_now(2).resolve(call)?;
-    call.data
-        .set(call.arg(1), call.arg(3).to_vec(), Some(expires_at_ms));
+    call.set(call.arg(1), call.arg(3).to_vec(), Some(expires_at_ms));
     call.reply_ok()
 }
 
 pub(super) fn getset(call: &mut Call<'_>) -> Outcome {
     get(call)?;
-    call.data.set(call.arg(1), call.arg(2).to_vec(), None);
+    call.set(call.arg(1), call.arg(2).to_vec(), None);
     Ok(())
 }
 
@@ -185,7 +183,7 @@ pub(super) fn append(call: &mut Call<'_>) -> Outcome {
         Some(_) => call
             .data
             .modify(key, |entry| entry.value.extend_from_slice(tail)),
-        None => call.data.set(key, tail.to_vec(), None),
+        None => call.set(key, tail.to_vec(), None),
     }
     call.reply_count(whole)
 }
@@ -245,7 +243,7 @@ pub(super) fn setrange(call: &mut Call<'_>) -> Outcome {
         .map_or(0, <[u8]>::len)
         .max(end);
     if !call.data.exists(key, call.now_ms) {
-        call.data.set(key, Vec::new(), None);
+        call.set(key, Vec::new(), None);
     }
     call.data.modify(key, |entry| {
         entry.value.resize(whole, 0);
@@ -294,6 +292,6 @@ fn check_pairs(call: &Call<'_>) -> Outcome {
 
 fn set_all(call: &mut Call<'_>) {
     for pair in call.args[1..].chunks_exact(2) {
-        call.data.set(pair[0], pair[1].to_vec(), None);
+        call.set(pair[0], pair[1].to_vec(), None);
     }
 }

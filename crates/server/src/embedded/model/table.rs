@@ -132,6 +132,7 @@ pub(super) const COMMANDS: &[Command] = {
         command("hello", -1, Open, NO_KEY, connection::hello),
         command("incr", 2, Write, ONE, counters::incr),
         command("incrby", 3, Write, ONE, counters::incrby),
+        command("incrbyfloat", 3, Write, ONE, counters::incrbyfloat),
         command("info", -1, None, NO_KEY, connection::info),
         command("keys", 2, Read, NO_KEY, keys::keys),
         command("mget", -2, Read, ALL, strings::mget),
