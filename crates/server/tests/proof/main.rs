@@ -25,6 +25,7 @@ mod crash;
 mod every_type;
 mod falsified;
 mod foreign_writer;
+mod groups;
 mod headline;
 mod large_stream;
 mod out_of_memory;
