@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
 use axum::extract::{Query, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -17,7 +16,6 @@ use super::http::parse;
 use super::refusal::{Code, Refusal};
 use super::service::Service;
 
-type Body = Result<Bytes, BytesRejection>;
 type Reply<T> = Result<Json<Envelope<T>>, Refusal>;
 type Shared = State<Arc<Service>>;
 
@@ -105,20 +103,20 @@ async fn staged(State(service): Shared) -> Reply<StagedList> {
     reply(&record, super::look::staged(record.staged()))
 }
 
-async fn stage(State(service): Shared, body: Body) -> Reply<StagedList> {
-    let call: StageCall = parse(body)?;
+async fn stage(State(service): Shared, body: Bytes) -> Reply<StagedList> {
+    let call: StageCall = parse(&body)?;
     let record = service.operator.stage(&call.edits).await?;
     reply(&record, super::look::staged(record.staged()))
 }
 
-async fn start_node(State(service): Shared, body: Body) -> Reply<StagedList> {
-    let call: StartCall = parse(body)?;
+async fn start_node(State(service): Shared, body: Bytes) -> Reply<StagedList> {
+    let call: StartCall = parse(&body)?;
     let record = service.start_node(&call).await?;
     reply(&record, super::look::staged(record.staged()))
 }
 
-async fn unstage(State(service): Shared, body: Body) -> Reply<StagedList> {
-    let which = match parse(body)? {
+async fn unstage(State(service): Shared, body: Bytes) -> Reply<StagedList> {
+    let which = match parse(&body)? {
         UnstageCall::All => Unstage::All,
         UnstageCall::Edit(number) => Unstage::Edit(StagedId(number)),
         UnstageCall::Node(name) => {
@@ -136,8 +134,8 @@ async fn plan(State(service): Shared) -> Reply<Plan> {
     reply(&record, plan)
 }
 
-async fn apply(State(service): Shared, body: Body) -> Reply<Moves> {
-    let call: ApplyCall = parse(body)?;
+async fn apply(State(service): Shared, body: Bytes) -> Reply<Moves> {
+    let call: ApplyCall = parse(&body)?;
     let record = service.apply(&call).await?;
     reply(&record, service.applied(&record))
 }
@@ -147,14 +145,14 @@ async fn moves(State(service): Shared) -> Reply<Moves> {
     reply(&record, service.moves(&record))
 }
 
-async fn abort(State(service): Shared, body: Body) -> Reply<Moves> {
-    let EmptyCall {} = parse(body)?;
+async fn abort(State(service): Shared, body: Bytes) -> Reply<Moves> {
+    let EmptyCall {} = parse(&body)?;
     let record = service.abort().await?;
     reply(&record, service.moves(&record))
 }
 
-async fn resume(State(service): Shared, body: Body) -> Reply<Moves> {
-    let EmptyCall {} = parse(body)?;
+async fn resume(State(service): Shared, body: Bytes) -> Reply<Moves> {
+    let EmptyCall {} = parse(&body)?;
     let record = service.resume().await?;
     reply(&record, service.moves(&record))
 }
@@ -164,8 +162,8 @@ async fn throttle(State(service): Shared) -> Reply<Throttle> {
     reply(&record, super::look::throttle(&record))
 }
 
-async fn set_throttle(State(service): Shared, body: Body) -> Reply<Throttle> {
-    let call: ThrottleCall = parse(body)?;
+async fn set_throttle(State(service): Shared, body: Bytes) -> Reply<Throttle> {
+    let call: ThrottleCall = parse(&body)?;
     let record = service.operator.throttle(&call).await?;
     reply(&record, super::look::throttle(&record))
 }
@@ -176,8 +174,8 @@ struct Ending {
     process: u32,
 }
 
-async fn shutdown(State(service): Shared, body: Body) -> Result<Json<Ending>, Refusal> {
-    let EmptyCall {} = parse(body)?;
+async fn shutdown(State(service): Shared, body: Bytes) -> Result<Json<Ending>, Refusal> {
+    let EmptyCall {} = parse(&body)?;
     service.shut_down();
     Ok(Json(Ending {
         process: std::process::id(),

@@ -27,6 +27,8 @@ pub enum Code {
     NotJson,
     /// The body is too large.
     TooLarge,
+    /// The call took too long.
+    TimedOut,
     /// The epoch moved, or a change is running: look again.
     Conflict,
     /// The record's store cannot be reached.
@@ -53,6 +55,7 @@ impl Code {
             Self::Unauthorised => StatusCode::UNAUTHORIZED,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TimedOut => StatusCode::GATEWAY_TIMEOUT,
             Self::Conflict => StatusCode::CONFLICT,
             Self::StoreUnreachable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Guard => StatusCode::PRECONDITION_FAILED,

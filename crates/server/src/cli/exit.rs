@@ -52,6 +52,7 @@ impl From<Code> for Exit {
             | Code::Unauthorised
             | Code::NotJson
             | Code::TooLarge
+            | Code::TimedOut
             | Code::Failed => Self::Failed,
         }
     }

@@ -27,7 +27,7 @@ use super::redis_server::{Persist, RedisServerError, RedisServers};
 use super::settings::{Engine, Settings, SettingsError};
 use super::{retire, views};
 use crate::admin::calls::calls;
-use crate::admin::http::AdminServer;
+use crate::admin::http::{AdminLimits, AdminServer};
 use crate::admin::operator::Operator;
 use crate::admin::service::{Rates, Service};
 use crate::driver::Driver;
@@ -408,9 +408,14 @@ async fn start_admin(
         address: options.admin,
         source,
     };
-    let admin = AdminServer::start(options.admin, token, calls(Arc::new(service)))
-        .await
-        .map_err(refused)?;
+    let admin = AdminServer::start(
+        options.admin,
+        token,
+        calls(Arc::new(service)),
+        AdminLimits::default(),
+    )
+    .await
+    .map_err(refused)?;
     ground
         .dir
         .write(ADMIN_ADDRESS, &admin.address().to_string())?;
