@@ -71,6 +71,9 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// What is wrong, in words; empty when all is well.
     pub problems: Vec<String>,
+    /// What to type to mend that, where it is known.
+    #[serde(default)]
+    pub next: Option<String>,
 }
 
 /// A change in flight in short.
@@ -111,6 +114,9 @@ pub struct NodeStatus {
     pub memory_bytes: Option<u64>,
     /// What answers there.
     pub server: Option<String>,
+    /// Why it lets no clients in.
+    #[serde(default)]
+    pub closed: Option<String>,
 }
 
 /// Where a key is, and why.
@@ -219,6 +225,9 @@ pub struct Moves {
     pub throttle: Throttle,
     /// One for each handoff.
     pub moves: Vec<Move>,
+    /// What to type so that it goes on, where it does not by itself and that is known.
+    #[serde(default)]
+    pub next: Option<String>,
 }
 
 /// How a change stands.

@@ -86,6 +86,14 @@ pub struct ThrottleCall {
     pub bytes_per_second: Option<u64>,
 }
 
+/// `POST accept`: takes a node that stays closed as it is now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptCall {
+    /// The node's name.
+    pub id: String,
+}
+
 /// A call that takes nothing: an empty object, so that there is something to declare as JSON.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use clockwise_cluster::{Record, StagedId, Unstage};
 
 use super::answer::{Answer, Envelope, Moves, NodeList, Plan, Route, StagedList, Status, Throttle};
-use super::call::{ApplyCall, EmptyCall, StageCall, StartCall, ThrottleCall, UnstageCall};
+use super::call::{
+    AcceptCall, ApplyCall, EmptyCall, StageCall, StartCall, ThrottleCall, UnstageCall,
+};
 use super::http::parse;
 use super::refusal::{Code, Refusal};
 use super::service::Service;
@@ -31,6 +33,7 @@ pub fn calls(service: Arc<Service>) -> Router {
         .route("/plan", get(plan))
         .route("/apply", post(apply))
         .route("/moves", get(moves))
+        .route("/accept", post(accept))
         .route("/abort", post(abort))
         .route("/resume", post(resume))
         .route("/throttle", get(throttle).post(set_throttle))
@@ -142,6 +145,12 @@ async fn apply(State(service): Shared, body: Bytes) -> Reply<Moves> {
 
 async fn moves(State(service): Shared) -> Reply<Moves> {
     let record = service.operator.record().await?;
+    reply(&record, service.moves(&record))
+}
+
+async fn accept(State(service): Shared, body: Bytes) -> Reply<Moves> {
+    let call: AcceptCall = parse(&body)?;
+    let record = service.accept(&call).await?;
     reply(&record, service.moves(&record))
 }
 

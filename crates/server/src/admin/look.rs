@@ -1,5 +1,6 @@
 //! What a record and its view say in answers: shares of nodes, the route of a key and why.
 
+use clockwise_cluster::handoff::Closed;
 use clockwise_cluster::{
     Change, Direction, Handoff, HandoffState, KeyPosition, Record, Staged, View,
 };
@@ -10,7 +11,8 @@ use super::answer::{
     StagedEdit, StagedList, Throttle,
 };
 use super::operator::change_name;
-use crate::rebalancer::{HandoffProgress, Progress};
+use super::refusal::{Code, Refusal};
+use crate::rebalancer::{Door, HandoffProgress, Progress};
 
 /// Keys drawn where two circles cannot be compared by their intervals.
 const SAMPLES: u32 = 1 << 16;
@@ -177,11 +179,11 @@ pub(super) fn moves(record: &Record, progress: &Progress, now_ms: u64) -> Moves 
     };
     let one = |handoff: &Handoff| one_move(handoff, now_ms);
     if let Some(change) = record.change() {
-        let progress = progress
+        let known = progress
             .change
             .as_ref()
-            .filter(|progress| progress.id == change.id);
-        let known = progress.map_or(&[][..], |progress| &progress.handoffs);
+            .filter(|progress| progress.id == change.id)
+            .map_or(&[][..], |progress| &progress.handoffs);
         let moves: Vec<Move> = change
             .handoffs
             .iter()
@@ -198,6 +200,7 @@ pub(super) fn moves(record: &Record, progress: &Progress, now_ms: u64) -> Moves 
             direction: Some(direction(change.direction).to_owned()),
             throttle,
             moves,
+            next: acceptable(progress),
         };
     }
     match record.finished() {
@@ -207,6 +210,7 @@ pub(super) fn moves(record: &Record, progress: &Progress, now_ms: u64) -> Moves 
             direction: None,
             throttle,
             moves: Vec::new(),
+            next: None,
         },
         Some(finished) => Moves {
             change: Some(finished.id.to_string()),
@@ -217,8 +221,39 @@ pub(super) fn moves(record: &Record, progress: &Progress, now_ms: u64) -> Moves 
             direction: Some(direction(finished.direction).to_owned()),
             throttle,
             moves: finished.handoffs.iter().map(one).collect(),
+            next: None,
         },
     }
+}
+
+/// Why a node lets nobody in, if it does not.
+pub(super) fn closed<'a>(progress: &'a Progress, id: &NodeId) -> Option<&'a Closed> {
+    let mut doors = progress.doors.iter();
+    doors.find_map(|(node, door)| match door {
+        Door::Closed(closed) if node == id => Some(closed),
+        _ => None,
+    })
+}
+
+/// How to take a node as it is that is closed because it is another run than at its flip.
+pub(super) fn acceptable(progress: &Progress) -> Option<String> {
+    let mut doors = progress.doors.iter();
+    doors.find_map(|(id, door)| match door {
+        Door::Closed(Closed::ChangedSinceFlip { .. }) => {
+            Some(format!("clockwise node accept {id}"))
+        }
+        _ => None,
+    })
+}
+
+/// Whether there is something to accept about a node.
+pub(super) fn check_acceptable(progress: &Progress, id: &NodeId) -> Result<(), Refusal> {
+    let words = match closed(progress, id) {
+        Some(Closed::ChangedSinceFlip { .. }) => return Ok(()),
+        Some(other) => format!("node {id} is closed for another reason: {other}"),
+        None => format!("node {id} is not closed: there is nothing to accept"),
+    };
+    Err(Refusal::new(Code::Unfit, words).with_next("clockwise status".to_owned()))
 }
 
 /// A change that is done the moment it is applied: no key changed its owner.
@@ -229,6 +264,7 @@ pub(super) fn settled_at_once(record: &Record) -> Moves {
         direction: Some(direction(Direction::Forward).to_owned()),
         throttle: throttle(record),
         moves: Vec::new(),
+        next: None,
     }
 }
 

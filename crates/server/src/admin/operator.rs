@@ -14,7 +14,7 @@ use clockwise_cluster::{
 
 use super::call::ThrottleCall;
 use super::refusal::{Code, Refusal};
-use crate::rebalancer::AbortRefused;
+use crate::rebalancer::{AbortRefused, AcceptError};
 
 /// Two operators at once are rare; a rebalancer commits a few times a second at most.
 pub(super) const TRIES_MAX: usize = 16;
@@ -266,6 +266,23 @@ impl From<ApplyError> for Refusal {
                 (Code::Guard, "clockwise staged")
             }
             _ => (Code::Unfit, "clockwise staged"),
+        };
+        Self::new(code, error.to_string()).with_next(next.to_owned())
+    }
+}
+
+impl From<AcceptError> for Refusal {
+    fn from(error: AcceptError) -> Self {
+        let (code, next) = match &error {
+            AcceptError::NoPool | AcceptError::UnknownNode => {
+                (Code::NotFound, "clockwise node list")
+            }
+            AcceptError::Driver(_) => (Code::Unhealthy, "clockwise status"),
+            AcceptError::Step(_) => (Code::Unfit, "clockwise moves"),
+            AcceptError::Contended => (Code::Conflict, "try again"),
+            AcceptError::Read(error) => return unread(error),
+            AcceptError::Commit(error) => return uncommitted(error),
+            _ => (Code::Failed, "clockwise status"),
         };
         Self::new(code, error.to_string()).with_next(next.to_owned())
     }

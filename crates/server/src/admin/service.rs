@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::answer::{Moves, NodeStatus, Plan, Route, Status};
-use super::call::{ApplyCall, StartCall};
+use super::call::{AcceptCall, ApplyCall, StartCall};
 use super::look;
 use super::operator::{Operator, TRIES_MAX, now_ms, overtaken};
 use super::refusal::{Code, Refusal};
 use crate::driver::{Driver, NodeAddress, NodeFacts};
-use crate::rebalancer::{Door, RebalancerHandle, preflight};
+use crate::rebalancer::{Door, Progress, RebalancerHandle, preflight};
 use crate::up::fleet::Fleet;
 
 /// A look at a node is worth no longer wait: a status without its keys is better than none.
@@ -56,10 +56,12 @@ impl Service {
         let view = self.view_of(&record)?;
         let facts = self.inspect(&record).await;
         let rates = (self.rates)();
+        let progress = self.rebalancer.progress().borrow().clone();
         let nodes = view.nodes().iter().zip(look::shares(&view));
         let nodes = nodes.map(|(node, share)| {
             let rate = rates.get(&node.id).copied().unwrap_or(0);
-            node_status(node, share, rate, facts.get(&node.id))
+            let closed = look::closed(&progress, &node.id).map(ToString::to_string);
+            node_status(node, share, rate, facts.get(&node.id), closed)
         });
         let membership = record.membership();
         let status = Status {
@@ -74,12 +76,13 @@ impl Service {
             change: record.change().map(look::summary),
             staged: record.staged().len(),
             nodes: nodes.collect(),
-            problems: self.problems(&facts),
+            problems: self.problems(&facts, &progress),
+            next: look::acceptable(&progress),
         };
         Ok((record, status))
     }
 
-    fn problems(&self, facts: &Facts) -> Vec<String> {
+    fn problems(&self, facts: &Facts, progress: &Progress) -> Vec<String> {
         let mut problems: Vec<String> = facts
             .values()
             .filter_map(|facts| facts.as_ref().err().cloned())
@@ -90,7 +93,6 @@ impl Service {
                 .as_ref()
                 .map(|error| format!("store: {error}")),
         );
-        let progress = self.rebalancer.progress().borrow().clone();
         if progress.term.is_none() {
             problems.push(
                 "nobody leads the pool: no key moves, and no restarted node lets clients in"
@@ -198,6 +200,19 @@ impl Service {
         Err(Refusal::new(Code::Guard, words.join("; ")).with_next("clockwise plan".to_owned()))
     }
 
+    /// Takes a node as it is that is closed because it is another run than at its flip.
+    pub(super) async fn accept(&self, call: &AcceptCall) -> Result<Arc<Record>, Refusal> {
+        let invalid = |error| Refusal::new(Code::Invalid, format!("id: {error}"));
+        let id: NodeId = call.id.parse().map_err(invalid)?;
+        let record = self.operator.record().await?;
+        if record.node(&id).is_some() {
+            let progress = self.rebalancer.progress().borrow().clone();
+            look::check_acceptable(&progress, &id)?;
+        }
+        self.rebalancer.accept(&id).await?;
+        self.operator.record().await
+    }
+
     /// Turns the change in flight round.
     pub(super) async fn abort(&self) -> Result<Arc<Record>, Refusal> {
         self.rebalancer.abort().await?;
@@ -280,6 +295,7 @@ fn node_status(
     share: f64,
     requests_per_second: u64,
     facts: Option<&Result<NodeFacts, String>>,
+    closed: Option<String>,
 ) -> NodeStatus {
     let facts = facts.and_then(|facts| facts.as_ref().ok());
     NodeStatus {
@@ -293,5 +309,6 @@ fn node_status(
         requests_per_second,
         memory_bytes: facts.map(|facts| facts.memory_used_bytes),
         server: facts.map(|facts| facts.server.clone()),
+        closed,
     }
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::exit::{Exit, Failure};
 use super::interrupt;
+use super::look::ACCEPT;
 use super::output::{self, Format, bytes, count};
 use super::progress::Progress;
 use super::server::{Answer, Server, Target};
@@ -208,12 +209,14 @@ fn stopped(moves: &Moves) -> Failure {
         Exit::Failed,
         format!("the change cannot go on by itself: {}", words.join("; ")),
     )
-    .with_next(
-        "mend the cause, then:  clockwise resume --wait      or take it back with:  clockwise abort --wait",
-    )
+    .with_next(match &moves.next {
+        Some(next) => next.clone(),
+        None => "mend the cause, then:  clockwise resume --wait      or take it back with:  clockwise abort --wait"
+            .to_owned(),
+    })
 }
 
-fn print_moves(answer: &Answer, format: Format) -> Result<Exit, Failure> {
+pub(super) fn print_moves(answer: &Answer, format: Format) -> Result<Exit, Failure> {
     if format == Format::Json {
         output::line(&answer.text())?;
         return Ok(Exit::Done);
@@ -236,6 +239,11 @@ fn print_moves(answer: &Answer, format: Format) -> Result<Exit, Failure> {
     } else {
         output::line(&moves_table(&moves.moves))?;
     }
+    if let Some(next) = &moves.next {
+        return done(&format!(
+            "{ACCEPT}  {next}      Take it back with:  clockwise abort"
+        ));
+    }
     let next = match moves.outcome {
         Outcome::Running => {
             "Follow it with:  clockwise moves --watch      Take it back with:  clockwise abort"
@@ -245,6 +253,11 @@ fn print_moves(answer: &Answer, format: Format) -> Result<Exit, Failure> {
         }
         _ => "Look at the pool with:  clockwise status",
     };
+    done(next)
+}
+
+/// The end of what a person reads: what to type next.
+fn done(next: &str) -> Result<Exit, Failure> {
     output::line(&format!("\n{next}"))?;
     Ok(Exit::Done)
 }

@@ -5,6 +5,9 @@ use super::output::{self, Format, bytes, count, percent};
 use super::server::{Answer, Target};
 use crate::admin::answer::{Envelope, NodeStatus, Route, StagedList, Status};
 
+/// What leads to a command that decides about a node.
+pub(super) const ACCEPT: &str = "Take the node as it is, and let its clients in, with:";
+
 #[derive(Debug, clap::Args)]
 pub(super) struct StatusArgs {
     #[command(flatten)]
@@ -75,6 +78,9 @@ fn print_status(epoch: Option<u64>, status: &Status) -> Result<(), Failure> {
             change.id, change.direction, change.over, change.handoffs,
         );
         output::line(&words)?;
+    }
+    if let Some(next) = &status.next {
+        return output::line(&format!("\n{ACCEPT}  {next}"));
     }
     let next = match (&status.change, status.staged) {
         (Some(_), _) => "Follow it with:  clockwise moves --watch",

@@ -51,7 +51,7 @@ enum Verb {
     Owner(look::KeyArgs),
     /// Explains where a key is and why.
     Route(look::KeyArgs),
-    /// Stages changes of nodes, and lists them.
+    /// Stages changes of nodes, lists them, and accepts one that came back.
     #[command(subcommand)]
     Node(node::Node),
     /// Lists what is staged.
@@ -107,6 +107,7 @@ fn dispatch(verb: Verb, format: Format) -> Result<Exit, Failure> {
         Verb::Node(node::Node::Add(args)) => node::add(args, format),
         Verb::Node(node::Node::Set(args)) => node::set(args, format),
         Verb::Node(node::Node::Remove(args)) => node::remove(args, format),
+        Verb::Node(node::Node::Accept(args)) => node::accept(&args, format),
         Verb::Node(node::Node::List { target }) => look::nodes(&target, format),
         Verb::Staged { target } => look::staged(&target, format),
         Verb::Unstage(args) => node::unstage(&args, format),

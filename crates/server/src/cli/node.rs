@@ -1,16 +1,18 @@
-//! Verbs that stage edits: `node add`, `node set`, `node remove`, `unstage`. Nothing moves before `apply`.
+//! Verbs about nodes: `node add`, `node set`, `node remove` and `unstage` stage edits, and nothing moves before
+//! `apply`; `node accept` decides about one that a change in flight waits for.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use clockwise_cluster::{Address, Edit};
 use clockwise_placement::{Domain, NodeId, Weight};
 
+use super::change::print_moves;
 use super::exit::{Exit, Failure};
 use super::look::print_staged;
 use super::output::{Format, count};
 use super::server::{Server, Target};
-use crate::admin::answer::{Envelope, Status};
-use crate::admin::call::{StageCall, StartCall, UnstageCall};
+use crate::admin::answer::{Envelope, NodeStatus, Status};
+use crate::admin::call::{AcceptCall, StageCall, StartCall, UnstageCall};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Node {
@@ -20,6 +22,8 @@ pub(super) enum Node {
     Set(SetArgs),
     /// Stages a node that leaves and hands over what it has.
     Remove(RemoveArgs),
+    /// Lets clients in again at a node that restarted after it had become an owner, as it is now.
+    Accept(AcceptArgs),
     /// Lists the nodes.
     List {
         #[command(flatten)]
@@ -71,6 +75,17 @@ pub(super) struct RemoveArgs {
     lost: bool,
     /// The node's name once more, where nobody can be asked.
     #[arg(long, value_name = "ID", requires = "lost")]
+    confirm: Option<NodeId>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct AcceptArgs {
+    /// The node.
+    id: NodeId,
+    /// The node's name once more, where nobody can be asked.
+    #[arg(long, value_name = "ID")]
     confirm: Option<NodeId>,
     #[command(flatten)]
     target: Target,
@@ -143,48 +158,68 @@ pub(super) fn remove(args: RemoveArgs, format: Format) -> Result<Exit, Failure> 
 
 /// Names what is lost and takes nothing but the node's name for a yes. Gives the keys last counted.
 fn confirm_loss(server: &Server, args: &RemoveArgs) -> Result<u64, Failure> {
-    let Envelope { body: status, .. } = server.get("status", &[])?.parse::<Envelope<Status>>()?;
-    let node = status
-        .nodes
-        .into_iter()
-        .find(|node| node.id == args.id.as_str());
-    let Some(node) = node else {
-        let words = format!("there is no node {}", args.id);
-        return Err(Failure::new(Exit::Failed, words).with_next("clockwise node list"));
-    };
-    let keys = node
-        .keys
-        .map_or_else(|| "an unknown number of".to_owned(), count);
-    let refused = || {
-        let words = format!(
-            "{} keys of node {} would be lost; nothing was staged",
-            keys, args.id
-        );
-        Failure::new(Exit::Guard, words).with_next(format!(
-            "clockwise node remove {0} --lost --confirm {0}",
-            args.id
-        ))
-    };
-    let confirmed = match &args.confirm {
-        Some(id) => *id == args.id,
-        None if io::stdin().is_terminal() => {
-            let system = |error: io::Error| Failure::new(Exit::Failed, error);
-            eprint!(
-                "{keys} keys of node {} will be lost. Type its name to go on: ",
-                args.id
-            );
-            io::stderr().flush().map_err(system)?;
-            let mut typed = String::new();
-            io::stdin().lock().read_line(&mut typed).map_err(system)?;
-            typed.trim() == args.id.as_str()
-        }
-        None => false,
-    };
+    let id = &args.id;
+    let node = node_status(server, id)?;
+    let keys = keys_of(&node);
+    let confirmed = confirm(
+        id,
+        args.confirm.as_ref(),
+        &format!("{keys} keys of node {id} will be lost."),
+    )?;
     if confirmed {
-        Ok(node.keys.unwrap_or(0))
-    } else {
-        Err(refused())
+        return Ok(node.keys.unwrap_or(0));
     }
+    let words = format!("{keys} keys of node {id} would be lost; nothing was staged");
+    let next = format!("clockwise node remove {id} --lost --confirm {id}");
+    Err(Failure::new(Exit::Guard, words).with_next(next))
+}
+
+/// Says what there is to lose, and takes nothing but the node's name for a yes.
+pub(super) fn accept(args: &AcceptArgs, format: Format) -> Result<Exit, Failure> {
+    let server = args.target.find()?;
+    let id = &args.id;
+    let node = node_status(&server, id)?;
+    if let Some(closed) = &node.closed {
+        let keys = keys_of(&node);
+        let known = format!("node {id} lets no clients in: {closed}.");
+        let risk = format!(
+            "It has {keys} keys now; what it lost since is lost for good once it is accepted."
+        );
+        if !confirm(id, args.confirm.as_ref(), &format!("{known} {risk}"))? {
+            let next = format!("clockwise node accept {id} --confirm {id}");
+            let words = format!("{known} {risk} Nothing was done");
+            return Err(Failure::new(Exit::Guard, words).with_next(next));
+        }
+    }
+    let call = AcceptCall { id: id.to_string() };
+    print_moves(&server.post("accept", &call)?, format)
+}
+
+fn node_status(server: &Server, id: &NodeId) -> Result<NodeStatus, Failure> {
+    let Envelope { body: status, .. } = server.get("status", &[])?.parse::<Envelope<Status>>()?;
+    let mut nodes = status.nodes.into_iter();
+    nodes.find(|node| node.id == id.as_str()).ok_or_else(|| {
+        let words = format!("there is no node {id}");
+        Failure::new(Exit::Failed, words).with_next("clockwise node list")
+    })
+}
+
+fn keys_of(node: &NodeStatus) -> String {
+    node.keys
+        .map_or_else(|| "an unknown number of".to_owned(), count)
+}
+
+/// Whether the node's name was given as a yes, on the command line or by somebody at a terminal.
+fn confirm(id: &NodeId, given: Option<&NodeId>, words: &str) -> Result<bool, Failure> {
+    if given.is_some() || !io::stdin().is_terminal() {
+        return Ok(given == Some(id));
+    }
+    let system = |error: io::Error| Failure::new(Exit::Failed, error);
+    eprint!("{words} Type its name to go on: ");
+    io::stderr().flush().map_err(system)?;
+    let mut typed = String::new();
+    io::stdin().lock().read_line(&mut typed).map_err(system)?;
+    Ok(typed.trim() == id.as_str())
 }
 
 pub(super) fn unstage(args: &UnstageArgs, format: Format) -> Result<Exit, Failure> {

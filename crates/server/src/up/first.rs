@@ -9,7 +9,7 @@ use clockwise_cluster::{
 use clockwise_placement::NodeId;
 
 use super::data_dir::{DataDir, DataDirError, make_private_folder};
-use super::fleet::{Fleet, FleetError};
+use super::fleet::{Fleet, FleetError, Past};
 
 /// Nodes of a new pool unless another number is asked for.
 const NODES: u16 = 3;
@@ -42,13 +42,20 @@ pub enum FirstError {
     Random(getrandom::Error),
 }
 
+/// What a start begins with.
+pub(super) struct First {
+    pub(super) record: Arc<Record>,
+    /// What became of what the nodes had before; none of a new pool.
+    pub(super) pasts: Vec<(NodeId, Past)>,
+}
+
 /// Brings up the servers of this folder and gives the record they serve, made if there is none yet.
 pub(super) async fn settle(
     store: &dyn Store,
     dir: &DataDir,
     fleet: &Fleet,
     nodes: Option<u16>,
-) -> Result<Arc<Record>, FirstError> {
+) -> Result<First, FirstError> {
     match store.read().await? {
         Some(record) => {
             let kept = record.membership().nodes.len();
@@ -58,15 +65,23 @@ pub(super) async fn settle(
                     "the folder has its nodes; add one with: clockwise node add ID"
                 );
             }
-            resume(&record, dir, fleet).await?;
-            Ok(record)
+            let pasts = resume(&record, dir, fleet).await?;
+            Ok(First { record, pasts })
         }
-        None => create(store, dir, fleet, nodes.unwrap_or(NODES)).await,
+        None => Ok(First {
+            record: create(store, dir, fleet, nodes.unwrap_or(NODES)).await?,
+            pasts: Vec::new(),
+        }),
     }
 }
 
 /// Servers that were started on this folder, under the addresses that the record gives them.
-async fn resume(record: &Record, dir: &DataDir, fleet: &Fleet) -> Result<(), FirstError> {
+async fn resume(
+    record: &Record,
+    dir: &DataDir,
+    fleet: &Fleet,
+) -> Result<Vec<(NodeId, Past)>, FirstError> {
+    let mut pasts = Vec::new();
     let own = dir.nodes()?;
     let in_pool = record
         .membership()
@@ -84,9 +99,10 @@ async fn resume(record: &Record, dir: &DataDir, fleet: &Fleet) -> Result<(), Fir
         if own.binary_search(id).is_ok() {
             let running = fleet.run(id, Some(address.port())).await?;
             tracing::info!(node = %id, address = %running.address, adopted = running.adopted, "node runs");
+            pasts.push((id.clone(), running.past));
         }
     }
-    Ok(())
+    Ok(pasts)
 }
 
 async fn create(

@@ -7,6 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use clockwise_cluster::Incarnation;
 use clockwise_placement::NodeId;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -97,6 +98,19 @@ pub struct Running {
     pub address: String,
     /// Whether it was left running by an earlier process.
     pub adopted: bool,
+    /// What became of what the node had before.
+    pub past: Past,
+}
+
+/// What became of what a node had before its server was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Past {
+    /// Nobody knows, or there was nothing.
+    Unknown,
+    /// It is all there: this run ended in good order, and the server has loaded what it saved.
+    Kept(Incarnation),
+    /// It is gone, and so is what all nodes had: they keep it in memory.
+    Gone,
 }
 
 struct Keeper {
@@ -149,6 +163,7 @@ impl Fleet {
                 Ok(Running {
                     address: address.to_string(),
                     adopted: false,
+                    past: Past::Gone,
                 })
             }
             Kind::Redis { orders, .. } => {
@@ -237,18 +252,12 @@ impl Keeper {
 
     async fn start(&mut self, id: NodeId, port: Option<u16>) -> Result<Running, FleetError> {
         if let Some(kept) = self.kept.get(&id) {
-            return Ok(Running {
-                address: address(kept.server.port),
-                adopted: true,
-            });
+            return Ok(Running::of(&kept.server, true));
         }
         let engine = self.engine.clone();
         let name = id.clone();
         let server = blocking(move || engine.run(&name, port)).await?;
-        let running = Running {
-            address: address(server.port),
-            adopted: server.adopted,
-        };
+        let running = Running::of(&server, server.adopted);
         self.kept.insert(id, Kept::new(server));
         Ok(running)
     }
@@ -322,6 +331,16 @@ impl Keeper {
     }
 }
 
+impl Running {
+    fn of(server: &RedisServer, adopted: bool) -> Self {
+        Self {
+            address: format!("127.0.0.1:{}", server.port),
+            adopted,
+            past: server.continues.clone().map_or(Past::Unknown, Past::Kept),
+        }
+    }
+}
+
 impl Kept {
     fn new(server: RedisServer) -> Self {
         Self {
@@ -339,8 +358,4 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
         Ok(outcome) => outcome,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     }
-}
-
-fn address(port: u16) -> String {
-    format!("127.0.0.1:{port}")
 }

@@ -1,5 +1,7 @@
 //! One process that is a whole small cluster.
 
+mod card;
+mod continued;
 pub mod data_dir;
 pub mod down;
 mod first;

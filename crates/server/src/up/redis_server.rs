@@ -16,19 +16,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clockwise_client::credentials::Password;
+use clockwise_cluster::Incarnation;
 use clockwise_placement::NodeId;
 use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
 use serde::{Deserialize, Serialize};
 
+use super::card::{self, Card};
 use super::data_dir::{DataDir, DataDirError, make_private_folder, write_private};
 use super::process::ProcessId;
 
 /// Where the path of the binary may be given.
 pub const BINARY_VARIABLE: &str = "CLOCKWISE_REDIS_SERVER";
 const BINARY: &str = "redis-server";
-const CARD: &str = "server.json";
 const CONFIG: &str = "redis.conf";
 const LOG: &str = "redis.log";
+
+/// What a server writes into its log once it has loaded its append-only file.
+const LOADED: &str = "DB loaded from append only file";
 
 /// Until a server answers; what it then needs to load its data does not count.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -133,17 +137,11 @@ pub struct RedisServer {
     pub port: u16,
     /// Whether it was left running by an earlier process.
     pub adopted: bool,
+    /// The run that ended in good order and whose data this one has loaded.
+    pub continues: Option<Incarnation>,
     process: ProcessId,
     // Present when this process started it: whoever starts a process must collect its end.
     child: Option<Child>,
-}
-
-/// What makes a running server recognisable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Card {
-    process: ProcessId,
-    port: u16,
-    run_id: String,
 }
 
 impl RedisServers {
@@ -228,6 +226,7 @@ impl RedisServers {
             id: id.clone(),
             port: card.port,
             adopted: true,
+            continues: card.continues,
             process: card.process,
             child: None,
         }))
@@ -255,18 +254,17 @@ impl RedisServers {
             id: server.id.clone(),
             source,
         };
+        let saves = self.ask(server.port).ok().and_then(|answer| answer.saves);
         let by_itself = server.process.end(deadline).map_err(system)?;
         if !by_itself {
             tracing::warn!(node = %server.id, pid = server.process.pid, "server did not end in time and was killed");
         }
-        if let Some(child) = &mut server.child {
-            child.wait().map_err(system)?;
-        }
-        let card = self.dir.node(&server.id)?.join(CARD);
-        match fs::remove_file(card) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(system(error)),
-            _ => Ok(()),
-        }
+        let in_order = match &mut server.child {
+            Some(child) => child.wait().map_err(system)?.success(),
+            None => by_itself,
+        };
+        let saved = saves.filter(|_| in_order);
+        Ok(card::end(&self.dir.node(&server.id)?, saved.as_ref())?)
     }
 
     fn start(&self, id: &NodeId, port: Option<u16>) -> Result<RedisServer, RedisServerError> {
@@ -304,6 +302,7 @@ impl RedisServers {
             id: id.clone(),
             source,
         };
+        let saved = card::saved(&folder).map_err(system)?;
         let log_path = folder.join(LOG);
         let log = OpenOptions::new()
             .append(true)
@@ -326,14 +325,20 @@ impl RedisServers {
                 source,
             })?;
         match self.wait_ready(port, &mut child) {
-            Ok(card) => {
-                let text = serde_json::to_string(&card).map_err(|error| system(error.into()))?;
-                write_private(&folder.join(CARD), &text)?;
-                let process = card.process;
+            Ok((process, run_id)) => {
+                let loaded = text_after(&log_path, log_from).contains(LOADED);
+                let card = Card {
+                    process,
+                    port,
+                    run_id,
+                    continues: saved.filter(|_| loaded),
+                };
+                card::begin(&folder, &card)?;
                 Ok(RedisServer {
                     id: id.clone(),
                     port,
                     adopted: false,
+                    continues: card.continues,
                     process,
                     child: Some(child),
                 })
@@ -363,7 +368,8 @@ impl RedisServers {
         }
     }
 
-    fn wait_ready(&self, port: u16, child: &mut Child) -> Result<Card, Unready> {
+    /// Who answers on the port once it is our process, with all its data.
+    fn wait_ready(&self, port: u16, child: &mut Child) -> Result<(ProcessId, String), Unready> {
         let mut deadline = Instant::now() + READY_WITHIN;
         let late = |why: &str| Unready::Late(why.to_owned());
         loop {
@@ -386,11 +392,7 @@ impl RedisServers {
                 }
                 Ok(answer) => {
                     let process = ProcessId::of(pid).ok_or(Unready::Ended)?;
-                    return Ok(Card {
-                        process,
-                        port,
-                        run_id: answer.run_id,
-                    });
+                    return Ok((process, answer.run_id));
                 }
                 Err(why) => why,
             };
@@ -414,6 +416,7 @@ impl RedisServers {
             redis::cmd("INFO")
                 .arg("server")
                 .arg("persistence")
+                .arg("replication")
                 .query(&mut connection)
         };
         let text = ask().map_err(|error| error.to_string())?;
@@ -421,21 +424,10 @@ impl RedisServers {
     }
 
     fn card(&self, id: &NodeId) -> Result<Option<Card>, RedisServerError> {
-        let path = self.dir.node(id)?.join(CARD);
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => {
-                return Err(RedisServerError::System {
-                    id: id.clone(),
-                    source,
-                });
-            }
-        };
-        let parsed = serde_json::from_str(&text);
-        parsed.map(Some).map_err(|error| RedisServerError::System {
+        let card = card::read(&self.dir.node(id)?);
+        card.map_err(|source| RedisServerError::System {
             id: id.clone(),
-            source: error.into(),
+            source,
         })
     }
 
@@ -484,6 +476,8 @@ struct Answer {
     pid: i32,
     run_id: String,
     loading: bool,
+    /// Who it is, if what it acknowledged outlives an end in good order.
+    saves: Option<Incarnation>,
 }
 
 impl Answer {
@@ -492,10 +486,20 @@ impl Answer {
             info.lines()
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
         };
+        let run_id = field("run_id")?;
+        let incarnation = || {
+            Some(Incarnation {
+                run_id: run_id.parse().ok()?,
+                replication_id: field("master_replid")?.parse().ok()?,
+            })
+        };
+        let saves =
+            field("aof_enabled") == Some("1") && field("aof_last_write_status") == Some("ok");
         Some(Self {
             pid: field("process_id")?.parse().ok()?,
-            run_id: field("run_id")?.to_owned(),
+            run_id: run_id.to_owned(),
             loading: field("loading")? != "0",
+            saves: saves.then(incarnation).flatten(),
         })
     }
 }
@@ -594,6 +598,43 @@ mod tests {
     }
 
     #[test]
+    fn a_server_continues_what_ended_in_good_order_and_what_it_loaded() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut servers = servers(scratch.path(), Persist::Aof);
+        let id: NodeId = "node-1".parse().unwrap();
+        let who = |server: &RedisServer| servers.ask(server.port).unwrap().saves;
+        let first = servers.run(&id, None).unwrap();
+        assert_eq!(first.continues, None, "there was nothing before");
+        let (port, run) = (first.port, who(&first));
+        servers.end(first, soon()).unwrap();
+
+        let second = servers.run(&id, Some(port)).unwrap();
+        assert!(run.is_some() && second.continues == run);
+        let left = servers.run(&id, Some(port)).unwrap();
+        assert_eq!(left.continues, run, "whoever adopts it learns it too");
+        second.process.end(Instant::now()).unwrap();
+        servers.end(second, soon()).unwrap();
+        let third = servers.run(&id, Some(port)).unwrap();
+        assert_eq!(third.continues, None, "it was killed");
+        servers.end(third, soon()).unwrap();
+
+        let data = servers.dir.node(&id).unwrap().join("data");
+        fs::remove_dir_all(data).unwrap();
+        let fourth = servers.run(&id, Some(port)).unwrap();
+        assert_eq!(fourth.continues, None, "what was saved is gone");
+        servers.end(fourth, soon()).unwrap();
+
+        servers.persist = Persist::None;
+        let fifth = servers.run(&id, Some(port)).unwrap();
+        assert_eq!(fifth.continues, None, "it loads nothing");
+        servers.end(fifth, soon()).unwrap();
+        servers.persist = Persist::Aof;
+        let sixth = servers.run(&id, Some(port)).unwrap();
+        assert_eq!(sixth.continues, None, "the one before saved nothing");
+        servers.end(sixth, soon()).unwrap();
+    }
+
+    #[test]
     fn a_port_in_use_is_named() {
         let scratch = tempfile::tempdir().unwrap();
         let servers = servers(scratch.path(), Persist::None);
@@ -615,10 +656,9 @@ mod tests {
             servers.run(&id, None).unwrap(),
             servers.run(&other, None).unwrap(),
         );
-        let card = |id: &NodeId| servers.dir.node(id).unwrap().join(CARD);
         let mut swapped = servers.card(&id).unwrap().unwrap();
         swapped.port = two.port;
-        fs::write(card(&id), serde_json::to_string(&swapped).unwrap()).unwrap();
+        card::begin(&servers.dir.node(&id).unwrap(), &swapped).unwrap();
         match servers.adopt(&id) {
             Err(RedisServerError::NotRecognised { pid, .. }) => assert_eq!(pid, one.process.pid),
             other => panic!("{other:?}"),

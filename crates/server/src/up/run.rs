@@ -21,11 +21,11 @@ use tokio::time::timeout;
 use super::data_dir::{
     ADMIN_ADDRESS, ADMIN_TOKEN, DataDir, DataDirError, LISTEN_ADDRESS, NODES_PASSWORD, POOL_KEY,
 };
-use super::first::{self, FirstError};
+use super::first::{self, First, FirstError};
 use super::fleet::{Fleet, Which};
 use super::redis_server::{Persist, RedisServerError, RedisServers};
 use super::settings::{Engine, Settings, SettingsError};
-use super::{retire, views};
+use super::{continued, retire, views};
 use crate::admin::calls::calls;
 use crate::admin::http::{AdminLimits, AdminServer};
 use crate::admin::operator::Operator;
@@ -266,11 +266,12 @@ struct Cluster {
 impl Cluster {
     async fn start(options: &UpOptions, ground: &Ground) -> Result<Self, UpError> {
         let store: Arc<dyn Store> = Arc::clone(&ground.store) as Arc<dyn Store>;
-        let record =
+        let First { record, pasts } =
             first::settle(store.as_ref(), &ground.dir, &ground.fleet, options.nodes).await?;
+        let driver = ground.driver(&record);
+        let record = continued::recognise(store.as_ref(), &*driver, record, &pasts).await;
         let (views, viewer) = views::publish(&record, store.as_ref())?;
         let retirer = retire::follow(store.as_ref(), ground.dir.clone(), ground.fleet.clone());
-        let driver = ground.driver(&record);
         let rebalancer = Arc::new(rebalancer::start(RebalancerConfig {
             store: Arc::clone(&store),
             driver: Arc::clone(&driver),

@@ -12,11 +12,15 @@ use crate::program::clockwise;
 
 const KEYS: u32 = 3_000;
 /// Slow enough that a change is seen under way, whatever else the machine does.
-const SLOW: [&str; 3] = ["throttle", "--keys", "100"];
-const FAST: [&str; 3] = ["throttle", "--keys", "0"];
+pub(crate) const SLOW: [&str; 3] = ["throttle", "--keys", "100"];
+pub(crate) const FAST: [&str; 3] = ["throttle", "--keys", "0"];
 
-fn loaded(persist: &str) -> Cluster {
-    let cluster = Cluster::start(&["--engine", "redis", "--persist", persist]);
+pub(crate) fn loaded(persist: &str) -> Cluster {
+    loaded_with(&["--engine", "redis", "--persist", persist])
+}
+
+pub(crate) fn loaded_with(args: &[&str]) -> Cluster {
+    let cluster = Cluster::start(args);
     let mut pipeline = redis::pipe();
     for number in 0..KEYS {
         pipeline
@@ -29,7 +33,7 @@ fn loaded(persist: &str) -> Cluster {
     cluster
 }
 
-fn all_keys_answer(client: &mut Connection) {
+pub(crate) fn all_keys_answer(client: &mut Connection) {
     let mut pipeline = redis::pipe();
     for number in 0..KEYS {
         pipeline.cmd("GET").arg(format!("key:{number}"));
@@ -54,11 +58,11 @@ fn with_a_slow_join(cluster: &Cluster) {
     });
 }
 
-fn moves(cluster: &Cluster) -> Value {
+pub(crate) fn moves(cluster: &Cluster) -> Value {
     cluster.run(&["moves", "-o", "json"]).json("Moves")
 }
 
-fn nodes(cluster: &Cluster) -> Vec<String> {
+pub(crate) fn nodes(cluster: &Cluster) -> Vec<String> {
     let status = cluster.run(&["status", "-o", "json"]).json("Status");
     let nodes = status["nodes"].as_array().unwrap();
     nodes

@@ -1,5 +1,6 @@
 //! A whole `clockwise up` for a test: on free ports, in a folder of its own, gone when dropped.
 
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,8 @@ use tempfile::TempDir;
 use crate::program::{Run, clockwise, run};
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
+/// Where a test's folder has what `up` says on stderr.
+const TALK: &str = "talk";
 const POLL: Duration = Duration::from_millis(10);
 
 /// A running `up` and its folder.
@@ -45,6 +48,11 @@ impl Cluster {
     }
 
     fn spawn(mut command: Command, folder: TempDir, args: &[&str]) -> Self {
+        let talk = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(folder.path().join(TALK))
+            .expect("a file for what it says");
         let mut child = command
             .args([
                 "up",
@@ -57,6 +65,7 @@ impl Cluster {
             .arg(data(folder.path()))
             .args(args)
             .stdout(Stdio::piped())
+            .stderr(talk)
             .spawn()
             .expect("the binary starts");
         let stdout = child.stdout.take().expect("piped");
@@ -71,7 +80,10 @@ impl Cluster {
         let line = lines.recv_timeout(READY_WITHIN).unwrap_or_else(|_| {
             let ended = child.try_wait().expect("its state");
             child.kill().expect("it can be killed");
-            panic!("no ready line within {READY_WITHIN:?}; ended: {ended:?}");
+            panic!(
+                "no ready line within {READY_WITHIN:?}; ended: {ended:?}; it said:\n{}",
+                talk_in(&folder)
+            );
         });
         let field = |name: &str| {
             let start = format!("{name}=");
@@ -99,6 +111,11 @@ impl Cluster {
     /// The data folder.
     pub(crate) fn dir(&self) -> PathBuf {
         data(self.folder.path())
+    }
+
+    /// What it has said on stderr, with what was said before on the same folder.
+    pub(crate) fn talk(&self) -> String {
+        talk_in(&self.folder)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -163,7 +180,14 @@ impl Drop for Cluster {
             drop(self.child.wait());
         }
         end_servers(self.folder.path());
+        if thread::panicking() {
+            eprintln!("it said:\n{}", self.talk());
+        }
     }
+}
+
+fn talk_in(folder: &TempDir) -> String {
+    std::fs::read_to_string(folder.path().join(TALK)).unwrap_or_default()
 }
 
 /// Where a test's folder has the data of `up`.

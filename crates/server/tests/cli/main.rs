@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod admin;
+mod bad_input;
 mod changes;
 mod cluster;
+mod continued;
 mod lifecycle;
 mod measure;
 mod program;

@@ -197,7 +197,7 @@ fn edits_are_staged_planned_and_taken_back() {
 #[test]
 fn refusals_have_their_exit_codes() {
     let cluster = Cluster::start(&["--engine", "redis", "--persist", "none", "--nodes", "1"]);
-    let cases: [(&[&str], i32); 10] = [
+    let cases: [(&[&str], i32); 13] = [
         (&["node", "set", "node-9", "--weight", "2"], 1),
         (&["node", "add", "node-1", "--addr", "127.0.0.1:1"], 1),
         (
@@ -213,6 +213,9 @@ fn refusals_have_their_exit_codes() {
             2,
         ),
         (&["node", "add", "node-2", "--weight", "NaN"], 2),
+        (&["node", "set", "node-1", "--weight", "1000000000"], 2),
+        (&["node", "accept", "node-1"], 1),
+        (&["node", "accept", "node-9"], 1),
         (&["node", "add", "bad/name"], 2),
         (&["node", "set", "node-1"], 2),
         (&["node", "remove", "node-1"], 7),
