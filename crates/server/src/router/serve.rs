@@ -14,7 +14,7 @@ use super::key_spec::{KeySpec, NoKeys};
 use super::node_link::Origin;
 use super::policy::{Action, Local, Reason};
 use super::refusal;
-use super::worker::{Parked, TABLE_WAIT_MS, Turn, Worker};
+use super::worker::{Parked, Turn, Worker};
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,14 +122,13 @@ impl Worker {
     }
 
     fn not_in_table(&mut self, turn: &Turn, place: usize, request: &Request<'_>) -> Flow {
-        let late = turn.now.0 >= TABLE_WAIT_MS;
-        match (turn.table.is_complete(), late) {
-            (true, _) => self.refuse_now(
-                place,
-                &refusal::unknown_command(request.arg(0), request.args().skip(1)),
-            ),
-            (false, false) => return Flow::Later(Pause::Table),
-            (false, true) => self.refuse_now(place, &refusal::no_table()),
+        if turn.table.is_complete() {
+            let text = refusal::unknown_command(request.arg(0), request.args().skip(1));
+            self.refuse_now(place, &text);
+        } else if self.table_is_late(turn) {
+            self.refuse_now(place, &refusal::no_table());
+        } else {
+            return Flow::Later(Pause::Table);
         }
         Flow::Next
     }

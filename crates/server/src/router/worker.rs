@@ -90,9 +90,6 @@ pub(super) fn lane_of(link: Token) -> (NodeSlot, Protocol) {
     )
 }
 
-/// Requests wait for the first command table this long after the start; then they are refused.
-pub(super) const TABLE_WAIT_MS: u64 = 1_000;
-
 /// How often something that depends on time is looked at while something waits, is in flight, or not.
 const TICK_MS: u64 = 5;
 const IN_FLIGHT_TICK_MS: u64 = 50;
@@ -320,7 +317,7 @@ impl Worker {
         self.obey(turn);
         self.refuse_all(turn, refused);
         self.end_late_links(turn);
-        if !turn.table.is_complete() && self.now.0 >= TABLE_WAIT_MS {
+        if self.table_is_late(turn) {
             self.resume_all(Pause::Table);
         }
         self.flush(turn);
@@ -348,6 +345,11 @@ impl Worker {
             IDLE_TICK_MS
         };
         self.next_tick = self.now.after(pace);
+    }
+
+    /// No node has said which commands there are in the time that a request may wait for a node.
+    pub(super) fn table_is_late(&self, turn: &Turn) -> bool {
+        !turn.table.is_complete() && turn.now.0 >= self.shared.limits.traffic.wait.wait_ms_max
     }
 
     fn show(&mut self) {

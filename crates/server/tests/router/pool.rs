@@ -4,15 +4,38 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use clockwise::driver::redis::{Login, Patience, RedisDriver, RedisOptions as RedisDriverOptions};
+use clockwise::driver::{Driver, Generation, NodeAddress, Term};
 use clockwise::router::{Limits, Router, RouterConfig, RouterHandle, RouterStats, Secrets};
 use clockwise_client::credentials::{Password, PoolKey, client_login};
 use clockwise_client::resp::{Value, write_command};
-use clockwise_cluster::{NewNode, NewPool, Nonce, Record, SchemeSpec, View};
+use clockwise_cluster::{NewNode, NewPool, Node, Nonce, Record, SchemeSpec, View};
 use clockwise_testkit::{RedisOptions, RedisServer};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+
+/// How long a test waits for what must come, however busy the machine is. Only a failure takes as long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The router's limits without those of time: a test that is about one of these sets it itself, and
+/// no other is decided by how busy the machine is.
+pub(crate) fn patient() -> Limits {
+    // More than the test's own patience, so that what hangs is told by the test.
+    const MS: u64 = 2 * PATIENCE.as_secs() * 1_000;
+    let mut limits = Limits {
+        reply_ms_max: MS,
+        request_ms_max: MS,
+        login_ms_max: MS,
+        unread_ms_max: MS,
+        ..Limits::default()
+    };
+    limits.traffic.hold.wait_ms_max = MS;
+    limits.traffic.wait.wait_ms_max = MS;
+    limits.traffic.connect_ms_max = MS;
+    limits
+}
 
 /// How a pool is started.
 pub(crate) struct Plan {
@@ -31,7 +54,7 @@ impl Default for Plan {
         Self {
             nodes: 3,
             workers: 1,
-            limits: Limits::default(),
+            limits: patient(),
             hash_tags: false,
             scripts: false,
             password: None,
@@ -62,8 +85,7 @@ fn start_router(servers: Vec<RedisServer>, plan: Plan) -> Pool {
     let key = PoolKey::from([9; 32]);
     if plan.closed {
         for (node, server) in record.membership().nodes.iter().zip(&servers) {
-            let (user, password) = client_login(&key, node);
-            let_in(server, &user, password.reveal());
+            let_in(server, &key, node);
         }
     }
     let (sender, view) = watch::channel(Arc::new(View::from_record(&record).unwrap()));
@@ -118,22 +140,36 @@ pub(crate) fn start_server(closed: bool) -> RedisServer {
     })
 }
 
-/// Makes a client user as the leader would.
-pub(crate) fn let_in(server: &RedisServer, user: &str, password: &str) {
-    let password = format!(">{password}");
-    let rules = [
-        "reset",
-        "on",
-        &password,
-        "~*",
-        "&*",
-        "+@all",
-        "-@admin",
-        "-@dangerous",
-        "-select",
-    ];
-    let reply = server.cli(&[&["ACL", "SETUSER", user], &rules[..]].concat());
-    assert_eq!(reply, "OK");
+/// Makes the client user that the record names for a node, as the leader does.
+pub(crate) fn let_in(server: &RedisServer, key: &PoolKey, node: &Node) {
+    let driver = RedisDriver::new(RedisDriverOptions {
+        administrator: Login {
+            user: ADMIN.0.to_owned(),
+            password: Some(ADMIN.1.to_owned()),
+        },
+        scripts: false,
+        patience: Patience {
+            connect: PATIENCE,
+            call: PATIENCE,
+        },
+    });
+    let address = NodeAddress {
+        id: node.id.clone(),
+        address: server.addr(),
+    };
+    let (_, password) = client_login(key, node);
+    let made = async {
+        let session = driver.session(&address, Term(1)).await?;
+        let generation = Generation(node.generation.get());
+        session
+            .make_client_user(generation, password.reveal())
+            .await
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(made).unwrap();
 }
 
 fn record_of(servers: &[RedisServer], hash_tags: bool) -> Record {
@@ -164,6 +200,11 @@ impl Pool {
 
     pub(crate) fn router(&self) -> &RouterHandle {
         self.router.as_ref().unwrap()
+    }
+
+    /// Whether the router has no connection to a node, as far as it has told.
+    pub(crate) fn is_cut_off(&self, node: usize) -> bool {
+        self.stats().nodes[&format!("n{node}").parse().unwrap()].connections == 0
     }
 
     pub(crate) fn stats(&self) -> RouterStats {
@@ -203,8 +244,12 @@ impl Pool {
     }
 
     /// Another router in front of the same servers, open ones.
-    pub(crate) fn restarted(mut self) -> Self {
-        start_router(std::mem::take(&mut self.servers), Plan::default())
+    pub(crate) fn restarted(mut self, limits: Limits) -> Self {
+        let plan = Plan {
+            limits,
+            ..Plan::default()
+        };
+        start_router(std::mem::take(&mut self.servers), plan)
     }
 
     pub(crate) fn drain(&mut self, deadline: Duration) {
@@ -213,11 +258,12 @@ impl Pool {
     }
 }
 
-/// Waits for something that other threads bring about; panics after ten seconds.
+/// Waits for something that other threads bring about.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let (_keep, never) = std::sync::mpsc::channel::<()>();
-    for _ in 0..2_000 {
+    let started = Instant::now();
+    while started.elapsed() < PATIENCE {
         if done() {
             return;
         }
@@ -246,9 +292,8 @@ impl Client {
     pub(crate) fn connect(addr: SocketAddr) -> Self {
         let socket = TcpStream::connect(addr).unwrap();
         socket.set_nodelay(true).unwrap();
-        socket
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_write_timeout(Some(PATIENCE)).unwrap();
         Self {
             socket,
             input: Vec::new(),

@@ -3,12 +3,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use clockwise_client::resp::{ReplyScanner, write_command};
 use clockwise_testkit::{RedisOptions, RedisServer};
 
-use crate::pool::{Plan, start};
+use crate::pool::{PATIENCE, Plan, start};
 
 /// SplitMix64.
 struct Random(u64);
@@ -208,9 +207,7 @@ struct Peer {
 impl Peer {
     fn connect(addr: std::net::SocketAddr) -> Self {
         let socket = TcpStream::connect(addr).unwrap();
-        socket
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         Self {
             socket,
             input: Vec::new(),
