@@ -109,6 +109,7 @@ pub struct View {
     before: Side,
     change: Option<Moves>,
     fingerprint: Fingerprint,
+    scripts: bool,
 }
 
 impl View {
@@ -169,6 +170,7 @@ impl View {
             before,
             change,
             fingerprint,
+            scripts: record.options().scripts,
         })
     }
 
@@ -184,6 +186,12 @@ impl View {
     #[must_use]
     pub const fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
+    }
+
+    /// Whether clients may run scripts, as the record's options say.
+    #[must_use]
+    pub const fn scripts(&self) -> bool {
+        self.scripts
     }
 
     /// The nodes, sorted by id: of both sides while a change runs.

@@ -4,6 +4,9 @@
 //! and overlaid with our [`policy`](super::policy): what we answer ourselves, what we split over
 //! nodes, what we refuse and why. Lookup costs one hash of at most 24 bytes.
 
+#[cfg(test)]
+mod verdicts;
+
 use std::collections::HashMap;
 
 use clockwise_client::resp::Value;
@@ -32,6 +35,18 @@ impl Command {
             arguments == self.arity
         } else {
             arguments >= -self.arity
+        }
+    }
+
+    /// Does with it what `known` says, subcommands included; some of those a server may lack.
+    fn overlay(&mut self, known: &Command) {
+        self.action = known.action;
+        for known in &known.subcommands {
+            let own = self.subcommands.iter_mut();
+            match own.into_iter().find(|own| own.name == known.name) {
+                Some(own) => own.action = known.action,
+                None => self.subcommands.push(known.clone()),
+            }
         }
     }
 
@@ -64,28 +79,37 @@ impl CommandTable {
     pub(super) fn without_nodes() -> Self {
         let mut table = Self::default();
         for (name, action) in policy::WITHOUT_NODES {
-            table.insert(Command {
+            let command = Command {
                 name: (*name).into(),
                 arity: -1,
                 effect: Effect::Write,
                 keys: KeySpec::None,
                 action: *action,
                 subcommands: Vec::new(),
-            });
+            };
+            match name.split_once('|') {
+                None => table.insert(command),
+                Some((container, _)) => {
+                    let container = folded(container.as_bytes())
+                        .and_then(|container| table.by_name.get_mut(&container))
+                        .expect("a subcommand follows its command");
+                    container.subcommands.push(command);
+                }
+            }
         }
         table
     }
 
     /// The table of a server that replied `reply` to `COMMAND`; `None` if that is no such reply.
-    pub(super) fn of_server(reply: &Value, version: &str, scripts: bool) -> Option<Self> {
+    pub(super) fn of_server(reply: &Value, version: &str) -> Option<Self> {
         let mut table = Self {
             server_version: version.into(),
             ..Self::without_nodes()
         };
         for entry in reply.as_array()? {
-            let mut command = command(entry, scripts)?;
+            let mut command = command(entry)?;
             if let Some(known) = table.find(command.name.as_bytes()) {
-                command.action = known.action;
+                command.overlay(known);
             }
             table.insert(command);
         }
@@ -150,7 +174,7 @@ impl std::hash::Hasher for NameHasher {
 
 /// Reads one entry of the reply: name, arity, flags, first, last, step, and from version 7 on
 /// categories, tips, key specifications and subcommands.
-fn command(entry: &Value, scripts: bool) -> Option<Command> {
+fn command(entry: &Value) -> Option<Command> {
     let fields = entry.as_array()?;
     let name = fields.first()?.as_text()?.to_ascii_lowercase();
     let arity = fields.get(1)?.as_integer()?;
@@ -165,10 +189,7 @@ fn command(entry: &Value, scripts: bool) -> Option<Command> {
     let flag = |wanted: &str| flags.iter().any(|flag| flag == wanted);
     let keys = KeySpec::read(&name, flag("movablekeys"), fields);
     let subcommands = fields.get(9).and_then(Value::as_array).unwrap_or_default();
-    let subcommands: Vec<Command> = subcommands
-        .iter()
-        .map(|entry| command(entry, scripts))
-        .collect::<Option<_>>()?;
+    let subcommands: Vec<Command> = subcommands.iter().map(command).collect::<Option<_>>()?;
     let facts = policy::Facts {
         name: &name,
         flags: &flags,
@@ -176,7 +197,6 @@ fn command(entry: &Value, scripts: bool) -> Option<Command> {
         keyed: keys
             .as_ref()
             .is_ok_and(|keys| !matches!(keys, KeySpec::None)),
-        scripts,
     };
     let mut action = match &keys {
         Ok(_) => policy::action(&facts),

@@ -45,14 +45,13 @@ enum DiscoverError {
 pub(super) async fn keep_tables(
     view: watch::Receiver<Arc<View>>,
     secrets: Secrets,
-    scripts: bool,
     mailboxes: Vec<Arc<Mailbox>>,
 ) {
     loop {
         let nodes = view.borrow().nodes().to_vec();
         let mut pause = RETRY;
         for node in &nodes {
-            let asked = timeout(PATIENCE, ask(node, &secrets, scripts)).await;
+            let asked = timeout(PATIENCE, ask(node, &secrets)).await;
             match asked.map_err(DiscoverError::from).flatten() {
                 Ok(table) => {
                     let table = Arc::new(table);
@@ -71,7 +70,7 @@ pub(super) async fn keep_tables(
     }
 }
 
-async fn ask(node: &Node, secrets: &Secrets, scripts: bool) -> Result<CommandTable, DiscoverError> {
+async fn ask(node: &Node, secrets: &Secrets) -> Result<CommandTable, DiscoverError> {
     let mut stream = TcpStream::connect(node.address.as_str()).await?;
     let mut request = Vec::new();
     match &secrets.pool_key {
@@ -96,7 +95,7 @@ async fn ask(node: &Node, secrets: &Secrets, scripts: bool) -> Result<CommandTab
     let version = version
         .and_then(|(_, version)| version.as_text())
         .unwrap_or("7.0.0");
-    CommandTable::of_server(&commands, version, scripts).ok_or(DiscoverError::Unknown)
+    CommandTable::of_server(&commands, version).ok_or(DiscoverError::Unknown)
 }
 
 async fn reply(stream: &mut TcpStream, input: &mut Vec<u8>) -> Result<Value, DiscoverError> {

@@ -64,7 +64,10 @@ pub(super) struct Undescribed;
 pub(super) enum NoKeys {
     /// The arguments do not have the form the command needs.
     Malformed,
-    /// `SORT` with patterns that name keys only the server would find.
+    /// They say that there are none.
+    Zero,
+    /// `SORT` with patterns that name keys only the server would find. With `GET #`, too, which names
+    /// none: a server takes no `GET` from a user who may not read every key, and no client user may.
     Patterns,
 }
 
@@ -120,12 +123,13 @@ impl KeySpec {
             }
             Self::Sort => sort_keys(request, &mut positions)?,
         }
-        let found = !positions.is_empty() || *self == Self::None;
-        let inside = positions.iter().all(|at| *at < request.count());
-        if found && inside {
-            Ok(positions)
-        } else {
-            Err(NoKeys::Malformed)
+        if positions.iter().any(|at| *at >= request.count()) {
+            return Err(NoKeys::Malformed);
+        }
+        match self {
+            Self::Range { .. } if positions.is_empty() => Err(NoKeys::Malformed),
+            Self::Search(_) if positions.is_empty() => Err(NoKeys::Zero),
+            _ => Ok(positions),
         }
     }
 }
@@ -268,11 +272,6 @@ fn sort_keys(request: &Request<'_>, positions: &mut Vec<usize>) -> Result<(), No
     positions.push(1);
     let mut at = 2;
     while let Some(option) = request.get(at) {
-        let behind = |pattern: &[u8]| {
-            request
-                .get(at + 1)
-                .is_some_and(|argument| argument == pattern)
-        };
         at += match option.to_ascii_lowercase().as_slice() {
             b"limit" => 3,
             // A pattern without a star names nothing: the order is left as it is.
@@ -283,7 +282,6 @@ fn sort_keys(request: &Request<'_>, positions: &mut Vec<usize>) -> Result<(), No
             {
                 2
             }
-            b"get" if behind(b"#") => 2,
             b"by" | b"get" => return Err(NoKeys::Patterns),
             b"store" => {
                 positions.push(at + 1);
@@ -370,10 +368,7 @@ mod tests {
             Ok(vec![4, 5])
         );
         assert_eq!(positions(&spec, "xread streams a 0"), Ok(vec![2]));
-        assert_eq!(
-            positions(&spec, "xread count 5 a 0"),
-            Err(NoKeys::Malformed)
-        );
+        assert_eq!(positions(&spec, "xread count 5 a 0"), Err(NoKeys::Zero));
     }
 
     #[test]
@@ -392,10 +387,10 @@ mod tests {
             "eval script x a",
             "eval script -1 a",
             "eval script 99999999999 a",
-            "eval script 0 a",
         ] {
             assert_eq!(positions(&spec, line), Err(NoKeys::Malformed), "{line}");
         }
+        assert_eq!(positions(&spec, "eval script 0 a"), Err(NoKeys::Zero));
     }
 
     #[test]
@@ -403,10 +398,10 @@ mod tests {
         for (line, expected) in [
             ("sort a", Ok(vec![1])),
             ("sort a limit 0 5 desc alpha store b", Ok(vec![1, 8])),
-            ("sort a by nosort get # asc", Ok(vec![1])),
+            ("sort a by nosort asc", Ok(vec![1])),
+            ("sort a get #", Err(NoKeys::Patterns)),
             ("sort a by w_*", Err(NoKeys::Patterns)),
             ("sort a get o_*", Err(NoKeys::Patterns)),
-            ("sort a limit 0 5 get #", Ok(vec![1])),
             ("sort a store", Err(NoKeys::Malformed)),
         ] {
             assert_eq!(positions(&KeySpec::Sort, line), expected, "{line}");

@@ -10,7 +10,7 @@ use clockwise_client::resp::{
 
 use super::client::{Pause, Phase};
 use super::limits::REFUSED_MULTI_MS;
-use super::policy::{Local, Reason};
+use super::policy::Local;
 use super::refusal;
 use super::serve::Flow;
 use super::worker::{Turn, Worker};
@@ -46,8 +46,18 @@ impl Worker {
                 }
             }
             Local::Reset => return self.reset(place),
-            Local::Client => self.client_command(turn, place, request),
-            Local::Config => self.config(place, request),
+            Local::ClientId => {
+                let id = self.client_id(place);
+                self.answer(place, |out| write_integer(out, id));
+            }
+            Local::ClientGetName => self.client_name(place),
+            Local::ClientSetName => self.name_client(place, request),
+            Local::ClientSetInfo => match request.count() {
+                4 => self.answer(place, |out| write_simple(out, "OK")),
+                _ => self.refuse_now(place, &refusal::wrong_arity("client|setinfo")),
+            },
+            Local::ClientInfo => self.client_info(turn, place),
+            Local::ConfigGet => self.config_get(place, request),
             Local::Info => self.info(turn, place),
             Local::Time => self.time(place),
             Local::Cluster => {
@@ -224,70 +234,45 @@ impl Worker {
         i64::from(serial) * self.shared.workers as i64 + self.number as i64 + 1
     }
 
-    fn client_command(&mut self, turn: &Turn, place: usize, request: &Request<'_>) {
-        let Some(subcommand) = request.get(1) else {
-            return self.refuse_now(place, &refusal::wrong_arity("client"));
+    fn client_name(&mut self, place: usize) {
+        let Some(client) = self.clients.get(place) else {
+            return;
         };
-        let subcommand = subcommand.to_ascii_lowercase();
+        let (name, protocol) = (client.name.clone(), client.protocol);
+        self.answer(place, |out| {
+            if name.is_empty() {
+                write_null(out, protocol)
+            } else {
+                write_bulk(out, &name)
+            }
+        });
+    }
+
+    fn name_client(&mut self, place: usize, request: &Request<'_>) {
+        let (Some(name), 3) = (request.get(2), request.count()) else {
+            return self.refuse_now(place, &refusal::wrong_arity("client|setname"));
+        };
+        if name.iter().any(|byte| !(b'!'..=b'~').contains(byte)) {
+            let text = "ERR Client names cannot contain spaces, newlines or special characters.";
+            return self.refuse_now(place, text);
+        }
+        if let Some(client) = self.clients.get(place) {
+            client.name = name.into();
+        }
+        self.answer(place, |out| write_simple(out, "OK"));
+    }
+
+    fn client_info(&mut self, turn: &Turn, place: usize) {
         let id = self.client_id(place);
         let Some(client) = self.clients.get(place) else {
             return;
         };
-        match (subcommand.as_slice(), request.get(2)) {
-            (b"id", None) => self.answer(place, |out| write_integer(out, id)),
-            (b"getname", None) => {
-                let (name, protocol) = (client.name.clone(), client.protocol);
-                self.answer(place, |out| {
-                    if name.is_empty() {
-                        write_null(out, protocol)
-                    } else {
-                        write_bulk(out, &name)
-                    }
-                });
-            }
-            (b"setname", Some(name)) if request.count() == 3 => {
-                if name.iter().any(|byte| !(b'!'..=b'~').contains(byte)) {
-                    let text =
-                        "ERR Client names cannot contain spaces, newlines or special characters.";
-                    return self.refuse_now(place, text);
-                }
-                client.name = name.into();
-                self.answer(place, |out| write_simple(out, "OK"));
-            }
-            (b"setinfo", Some(_)) if request.count() == 4 => {
-                self.answer(place, |out| write_simple(out, "OK"))
-            }
-            (b"info" | b"list", _) => {
-                let line = client.line(id, turn.now);
-                self.answer(place, |out| write_bulk(out, line.as_bytes()));
-            }
-            (b"id" | b"getname" | b"setname" | b"setinfo", _) => {
-                let name = format!("client|{}", String::from_utf8_lossy(&subcommand));
-                self.refuse_now(place, &refusal::wrong_arity(&name));
-            }
-            (
-                b"reply" | b"tracking" | b"caching" | b"trackinginfo" | b"getredir" | b"no-touch",
-                _,
-            ) => {
-                let name = format!("client {}", String::from_utf8_lossy(&subcommand));
-                self.refuse_now(place, &refusal::refused(&name, Reason::SharedConnection));
-            }
-            (b"kill" | b"pause" | b"unpause" | b"unblock" | b"no-evict", _) => {
-                let name = format!("client {}", String::from_utf8_lossy(&subcommand));
-                self.refuse_now(place, &refusal::refused(&name, Reason::Admin));
-            }
-            (unknown, _) => self.refuse_now(place, &refusal::unknown_subcommand("client", unknown)),
-        }
+        let line = client.line(id, turn.now);
+        self.answer(place, |out| write_bulk(out, line.as_bytes()));
     }
 
     /// `CONFIG GET` of what load generators and clients ask for; everything else is a node's.
-    fn config(&mut self, place: usize, request: &Request<'_>) {
-        let get = request
-            .get(1)
-            .is_some_and(|subcommand| subcommand.eq_ignore_ascii_case(b"get"));
-        if !get {
-            return self.refuse_now(place, &refusal::refused("config", Reason::Admin));
-        }
+    fn config_get(&mut self, place: usize, request: &Request<'_>) {
         if request.count() < 3 {
             return self.refuse_now(place, &refusal::wrong_arity("config|get"));
         }

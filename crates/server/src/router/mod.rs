@@ -85,8 +85,6 @@ pub struct RouterConfig {
     pub workers: usize,
     /// Bounds of memory and time.
     pub limits: Limits,
-    /// Whether scripts that declare their keys are passed on, as the pool's options say.
-    pub scripts: bool,
     /// Passwords, both ways.
     pub secrets: Secrets,
     /// What it routes by: always the latest view.
@@ -123,7 +121,6 @@ impl Router {
             listen,
             workers,
             mut limits,
-            scripts,
             secrets,
             view,
         } = config;
@@ -164,12 +161,7 @@ impl Router {
         }
         let mut feeders = JoinSet::new();
         feeders.spawn(pass_on_views(view.clone(), mailboxes.clone()));
-        feeders.spawn(discover::keep_tables(
-            view,
-            secrets,
-            scripts,
-            mailboxes.clone(),
-        ));
+        feeders.spawn(discover::keep_tables(view, secrets, mailboxes.clone()));
         Ok(RouterHandle {
             addr,
             mailboxes,

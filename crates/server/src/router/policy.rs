@@ -11,14 +11,14 @@ pub(super) enum Action {
     Forward,
     /// Likewise, if it does not have the option `BLOCK`.
     ForwardUnlessBlocking,
+    /// A script or function, where the pool allows them.
+    Script(Script),
     /// Split over the owners of its keys; the replies are put together.
     Scatter(Scatter),
     /// To any one node: the answer is the same everywhere.
     AnyNode,
     /// To every node that owns keys; the numbers are added up.
     SumOverNodes,
-    /// To every node that owns keys; they all reply the same.
-    EveryNode,
     /// Through all nodes, one after the other.
     Scan,
     /// Answered here.
@@ -40,6 +40,17 @@ pub(super) enum Scatter {
     Count,
 }
 
+/// What scripts and functions are run and managed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Script {
+    /// To the node that owns all its keys.
+    Keyed,
+    /// To every node that owns keys; they all reply the same.
+    Load,
+    /// Not done even where scripts are allowed.
+    Manage,
+}
+
 /// Commands answered without a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Local {
@@ -57,10 +68,18 @@ pub(super) enum Local {
     Quit,
     /// `RESET`
     Reset,
-    /// `CLIENT …`
-    Client,
+    /// `CLIENT ID`
+    ClientId,
+    /// `CLIENT GETNAME`
+    ClientGetName,
+    /// `CLIENT SETNAME name`
+    ClientSetName,
+    /// `CLIENT SETINFO attribute value`
+    ClientSetInfo,
+    /// `CLIENT INFO`, and `CLIENT LIST` of this one client.
+    ClientInfo,
     /// `CONFIG GET …`
-    Config,
+    ConfigGet,
     /// `INFO`
     Info,
     /// `TIME`
@@ -103,6 +122,8 @@ pub(super) enum Reason {
     Scripts,
     /// Scripts must name their keys.
     KeylessScript,
+    /// It manages the scripts of one server.
+    ScriptsOfOne,
     /// It has no key that says which node.
     Keyless,
     /// The server does not say where its keys are.
@@ -135,6 +156,9 @@ impl Reason {
             Self::Admin => "it administers one server; connect to the node as its administrator",
             Self::Scripts => "this pool does not allow scripts",
             Self::KeylessScript => "a script must declare the keys it uses, at least one",
+            Self::ScriptsOfOne => {
+                "it manages the scripts of one server; of these commands only SCRIPT LOAD goes to all"
+            }
             Self::Keyless => "it has no key that says which node it belongs to",
             Self::KeysUnknown => "the server does not describe where its keys are",
             Self::Replicas => "it waits for the replicas of one server",
@@ -148,10 +172,10 @@ pub(super) struct Facts<'a> {
     pub(super) flags: &'a [String],
     pub(super) categories: &'a [String],
     pub(super) keyed: bool,
-    pub(super) scripts: bool,
 }
 
-/// Commands that need no node's table: answered here, or refused for a reason of their own.
+/// Commands that need no node's table: answered here, or refused for a reason of their own. A
+/// subcommand follows its command.
 pub(super) const WITHOUT_NODES: &[(&str, Action)] = &[
     ("ping", Action::Local(Local::Ping)),
     ("echo", Action::Local(Local::Echo)),
@@ -160,8 +184,25 @@ pub(super) const WITHOUT_NODES: &[(&str, Action)] = &[
     ("select", Action::Local(Local::Select)),
     ("quit", Action::Local(Local::Quit)),
     ("reset", Action::Local(Local::Reset)),
-    ("client", Action::Local(Local::Client)),
-    ("config", Action::Local(Local::Config)),
+    ("client", Action::Container),
+    ("client|id", Action::Local(Local::ClientId)),
+    ("client|getname", Action::Local(Local::ClientGetName)),
+    ("client|setname", Action::Local(Local::ClientSetName)),
+    ("client|setinfo", Action::Local(Local::ClientSetInfo)),
+    ("client|info", Action::Local(Local::ClientInfo)),
+    ("client|list", Action::Local(Local::ClientInfo)),
+    ("client|reply", Action::Refuse(Reason::SharedConnection)),
+    ("client|tracking", Action::Refuse(Reason::SharedConnection)),
+    (
+        "client|trackinginfo",
+        Action::Refuse(Reason::SharedConnection),
+    ),
+    ("client|caching", Action::Refuse(Reason::SharedConnection)),
+    ("client|getredir", Action::Refuse(Reason::SharedConnection)),
+    ("client|no-touch", Action::Refuse(Reason::SharedConnection)),
+    ("client|unblock", Action::Refuse(Reason::SharedConnection)),
+    ("config", Action::Container),
+    ("config|get", Action::Local(Local::ConfigGet)),
     ("info", Action::Local(Local::Info)),
     ("time", Action::Local(Local::Time)),
     ("cluster", Action::Local(Local::Cluster)),
@@ -174,6 +215,7 @@ pub(super) const WITHOUT_NODES: &[(&str, Action)] = &[
     ("multi", Action::Local(Local::Multi)),
     ("exec", Action::Local(Local::Exec)),
     ("discard", Action::Local(Local::Discard)),
+    ("pubsub", Action::Refuse(Reason::PubSub)),
     ("watch", Action::Refuse(Reason::ConnectionState)),
     ("unwatch", Action::Refuse(Reason::ConnectionState)),
     ("keys", Action::Refuse(Reason::WholeKeySpace)),
@@ -202,14 +244,13 @@ pub(super) fn action(facts: &Facts<'_>) -> Action {
         "scan" => return Action::Scan,
         "dbsize" => return Action::SumOverNodes,
         "command" => return Action::AnyNode,
-        "object" | "memory" | "xgroup" | "xinfo" => return Action::Container,
-        "script" | "function" if !facts.scripts => return Action::Refuse(Reason::Scripts),
-        "script" => return Action::Container,
-        "script|load" if facts.scripts => return Action::EveryNode,
-        name if name.ends_with("|help") => return Action::AnyNode,
+        "object" | "memory" | "xgroup" | "xinfo" | "script" | "function" => {
+            return Action::Container;
+        }
+        "script|load" => return Action::Script(Script::Load),
         // Blocking only with an option of theirs, which is looked for in the request.
         "xread" | "xreadgroup" => return Action::ForwardUnlessBlocking,
-        // Servers count them as dangerous for their cost; with patterns they are refused.
+        // Servers count them as dangerous for their cost; what reads further keys is refused.
         "sort" | "sort_ro" => return Action::Forward,
         _ => {}
     }
@@ -222,10 +263,11 @@ pub(super) fn action(facts: &Facts<'_>) -> Action {
     if flag("admin") || category("@admin") || category("@dangerous") {
         return Action::Refuse(Reason::Admin);
     }
-    match (category("@scripting"), facts.scripts, facts.keyed) {
-        (true, false, _) => Action::Refuse(Reason::Scripts),
-        (true, true, false) => Action::Refuse(Reason::KeylessScript),
-        (_, _, true) => Action::Forward,
-        (false, _, false) => Action::Refuse(Reason::Keyless),
+    match (category("@scripting"), facts.keyed) {
+        (true, true) => Action::Script(Script::Keyed),
+        (true, false) => Action::Script(Script::Manage),
+        (false, true) => Action::Forward,
+        (false, false) if facts.name.ends_with("|help") => Action::AnyNode,
+        (false, false) => Action::Refuse(Reason::Keyless),
     }
 }

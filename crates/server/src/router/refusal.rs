@@ -67,6 +67,14 @@ pub(super) fn refused(name: &str, reason: Reason) -> String {
     )
 }
 
+/// `SORT` that looks beyond its key.
+pub(super) fn sort_with_patterns(name: &str) -> String {
+    format!(
+        "ERR clockwise: '{name}' with GET, or with a pattern behind BY, is not available here: \
+         it reads keys that may be on other nodes"
+    )
+}
+
 /// No node has said yet which commands there are.
 pub(super) fn no_table() -> String {
     "TRYAGAIN clockwise: no node has answered yet which commands there are; not executed, send it again".to_owned()

@@ -12,7 +12,7 @@ use super::dispatch::Sending;
 use super::gather::Merge;
 use super::key_spec::{KeySpec, NoKeys};
 use super::node_link::Origin;
-use super::policy::{Action, Local, Reason};
+use super::policy::{Action, Local, Reason, Script};
 use super::refusal;
 use super::worker::{Parked, Turn, Worker};
 
@@ -108,9 +108,13 @@ impl Worker {
             return flow;
         }
         let command = match command.action {
-            Action::Container => match self.subcommand(place, command, request) {
-                Some(subcommand) => subcommand,
-                None => return Flow::Next,
+            Action::Container => match request.get(1).map(|name| command.subcommand(name)) {
+                Some(Some(subcommand)) => subcommand,
+                Some(None) => return self.not_in_table(turn, place, request),
+                None => {
+                    self.refuse_now(place, &refusal::wrong_arity(&command.name));
+                    return Flow::Next;
+                }
             },
             _ => command,
         };
@@ -123,7 +127,10 @@ impl Worker {
 
     fn not_in_table(&mut self, turn: &Turn, place: usize, request: &Request<'_>) -> Flow {
         if turn.table.is_complete() {
-            let text = refusal::unknown_command(request.arg(0), request.args().skip(1));
+            let text = match turn.table.find(request.arg(0)) {
+                Some(container) => refusal::unknown_subcommand(&container.name, request.arg(1)),
+                None => refusal::unknown_command(request.arg(0), request.args().skip(1)),
+            };
             self.refuse_now(place, &text);
         } else if self.table_is_late(turn) {
             self.refuse_now(place, &refusal::no_table());
@@ -162,23 +169,6 @@ impl Worker {
         Some(Flow::Next)
     }
 
-    fn subcommand<'t>(
-        &mut self,
-        place: usize,
-        container: &'t Command,
-        request: &Request<'_>,
-    ) -> Option<&'t Command> {
-        let Some(name) = request.get(1) else {
-            self.refuse_now(place, &refusal::wrong_arity(&container.name));
-            return None;
-        };
-        let found = container.subcommand(name);
-        if found.is_none() {
-            self.refuse_now(place, &refusal::unknown_subcommand(&container.name, name));
-        }
-        found
-    }
-
     fn perform(
         &mut self,
         turn: &Turn,
@@ -195,7 +185,7 @@ impl Worker {
             Action::Scatter(scatter) => self.scatter(turn, place, scatter, command, request),
             Action::AnyNode => self.any_node(turn, place, request),
             Action::SumOverNodes => self.every_node(turn, place, Merge::Sum, request),
-            Action::EveryNode => self.every_node(turn, place, Merge::Same, request),
+            Action::Script(script) => self.script(turn, place, script, command, request),
             Action::Scan => self.scan(turn, place, request),
             Action::Local(local) => return self.local(turn, place, local, request),
             Action::Refuse(reason) => {
@@ -206,6 +196,24 @@ impl Worker {
             }
         }
         Flow::Next
+    }
+
+    /// A script or function, if the pool allows them as of this turn's view.
+    fn script(
+        &mut self,
+        turn: &Turn,
+        place: usize,
+        script: Script,
+        command: &Command,
+        request: &Request<'_>,
+    ) {
+        let reason = match script {
+            _ if !turn.view.scripts() => Reason::Scripts,
+            Script::Keyed => return self.forward(turn, place, command, request),
+            Script::Load => return self.every_node(turn, place, Merge::Same, request),
+            Script::Manage => Reason::ScriptsOfOne,
+        };
+        self.refuse_now(place, &refusal::refused(&command.name, reason));
     }
 
     /// To the node that owns all keys of the request.
@@ -281,11 +289,11 @@ impl Worker {
                 NoKeys::Malformed if matches!(command.keys, KeySpec::Range { .. }) => {
                     refusal::wrong_arity(&command.name)
                 }
-                NoKeys::Malformed => "ERR syntax error".to_owned(),
-                NoKeys::Patterns => format!(
-                    "ERR clockwise: {} with patterns reads keys of other nodes",
-                    command.name
-                ),
+                NoKeys::Zero if matches!(command.action, Action::Script(_)) => {
+                    refusal::refused(&command.name, Reason::KeylessScript)
+                }
+                NoKeys::Malformed | NoKeys::Zero => "ERR syntax error".to_owned(),
+                NoKeys::Patterns => refusal::sort_with_patterns(&command.name),
             })?;
         if positions.is_empty() {
             return Err(refusal::refused(&command.name, Reason::Keyless));

@@ -279,7 +279,7 @@ impl Cluster {
             name: "rebalancer".to_owned(),
         }));
         wait_for_doors(&rebalancer).await;
-        let router = Arc::new(start_router(options, ground, &record, views.clone())?);
+        let router = Arc::new(start_router(options, ground, views.clone())?);
         ground
             .dir
             .write(LISTEN_ADDRESS, &router.addr().to_string())?;
@@ -360,7 +360,6 @@ async fn wait_for_doors(rebalancer: &RebalancerHandle) {
 fn start_router(
     options: &UpOptions,
     ground: &Ground,
-    record: &Record,
     view: watch::Receiver<Arc<View>>,
 ) -> Result<RouterHandle, UpError> {
     let cores = || thread::available_parallelism().map_or(1, NonZero::get);
@@ -372,7 +371,6 @@ fn start_router(
         listen: options.listen,
         workers: options.workers.map_or_else(cores, usize::from),
         limits: Limits::default(),
-        scripts: record.options().scripts,
         secrets,
         view,
     })

@@ -55,7 +55,6 @@ impl Serving {
             listen,
             workers: 2,
             limits: Limits::default(),
-            scripts: false,
             secrets: Secrets {
                 pool_key: Some(pool_key()),
                 password: None,

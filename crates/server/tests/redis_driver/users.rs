@@ -61,6 +61,8 @@ async fn a_client_user_may_work_with_data_and_not_with_the_server() {
         "SET k v",
         "INCR n",
         "RPUSH l a b",
+        "SORT l ALPHA STORE m",
+        "SORT_RO l ALPHA BY nothing",
         "HSET h f v",
         "ZADD z 1 a",
         "XADD x * f v",

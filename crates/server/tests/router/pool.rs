@@ -82,6 +82,11 @@ pub(crate) fn start(plan: Plan) -> Pool {
 
 fn start_router(servers: Vec<RedisServer>, plan: Plan) -> Pool {
     let record = record_of(&servers, plan.hash_tags);
+    let record = if plan.scripts {
+        record.with_scripts(true)
+    } else {
+        record
+    };
     let key = PoolKey::from([9; 32]);
     if plan.closed {
         for (node, server) in record.membership().nodes.iter().zip(&servers) {
@@ -98,7 +103,6 @@ fn start_router(servers: Vec<RedisServer>, plan: Plan) -> Pool {
         listen: "127.0.0.1:0".parse().unwrap(),
         workers: plan.workers,
         limits: plan.limits,
-        scripts: plan.scripts,
         secrets: Secrets {
             pool_key: plan.closed.then(|| key.clone()),
             password: plan.password.map(password),

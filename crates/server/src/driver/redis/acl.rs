@@ -93,6 +93,10 @@ const CLIENT_RULES: &[&str] = &[
     "+@all",
     "-@admin",
     "-@dangerous",
+    // Dangerous for their cost only. What reads keys that their arguments do not name (`BY`, `GET`), a
+    // server refuses to users who may not read every key, as ours may not.
+    "+sort",
+    "+sort_ro",
     "-select",
     "-move",
     "-swapdb",
