@@ -12,16 +12,21 @@ use clockwise_cluster::{Node, View};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::Secrets;
 use super::commands::CommandTable;
+use super::local::ROUTER_FIELD;
 use super::mailbox::{Mailbox, Message};
+use super::node_link::fact;
 
 /// Between rounds over all nodes while none answers.
 const RETRY: Duration = Duration::from_millis(100);
 /// Between questions once one has.
 const REFRESH: Duration = Duration::from_secs(60);
+/// Before the next node is asked too.
+const SLOW: Duration = Duration::from_millis(50);
 /// For one node.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A reply to `COMMAND` has some 200 KiB.
@@ -39,6 +44,8 @@ enum DiscoverError {
     Refused(String),
     #[error("the answer is no list of commands")]
     Unknown,
+    #[error("it is a router, not a server")]
+    Router,
 }
 
 /// Keeps the workers' command tables up to date, for as long as the task runs.
@@ -49,24 +56,47 @@ pub(super) async fn keep_tables(
 ) {
     loop {
         let nodes = view.borrow().nodes().to_vec();
-        let mut pause = RETRY;
-        for node in &nodes {
-            let asked = timeout(PATIENCE, ask(node, &secrets)).await;
-            match asked.map_err(DiscoverError::from).flatten() {
-                Ok(table) => {
-                    let table = Arc::new(table);
-                    for mailbox in &mailboxes {
-                        mailbox.post(Message::Table(Arc::clone(&table)));
-                    }
-                    pause = REFRESH;
-                    break;
+        let pause = match first_table(nodes, &secrets).await {
+            Some(table) => {
+                let table = Arc::new(table);
+                for mailbox in &mailboxes {
+                    mailbox.post(Message::Table(Arc::clone(&table)));
                 }
-                Err(error) => {
-                    tracing::debug!(node = %node.id, %error, "a node did not say which commands there are")
-                }
+                REFRESH
             }
-        }
+            None => RETRY,
+        };
         sleep(pause).await;
+    }
+}
+
+/// The table of the first node that answers. The next one is asked as soon as one fails or is slow:
+/// clients wait for this when the router has just started.
+async fn first_table(nodes: Vec<Node>, secrets: &Secrets) -> Option<CommandTable> {
+    let mut nodes = nodes.into_iter();
+    let mut asked = JoinSet::new();
+    loop {
+        match nodes.next() {
+            Some(node) => {
+                let secrets = secrets.clone();
+                asked.spawn(async move {
+                    let answer = timeout(PATIENCE, ask(&node, &secrets)).await;
+                    (node.id, answer.map_err(DiscoverError::from).flatten())
+                });
+            }
+            None if asked.is_empty() => return None,
+            None => {}
+        }
+        match timeout(SLOW, asked.join_next()).await {
+            Ok(Some(Ok((_, Ok(table))))) => return Some(table),
+            Ok(Some(Ok((node, Err(error))))) => {
+                tracing::debug!(%node, %error, "a node did not say which commands there are")
+            }
+            Ok(Some(Err(error))) => {
+                tracing::error!(%error, "asking a node for its commands failed")
+            }
+            Ok(None) | Err(_) => {}
+        }
     }
 }
 
@@ -87,13 +117,12 @@ async fn ask(node: &Node, secrets: &Secrets) -> Result<CommandTable, DiscoverErr
     stream.write_all(&request).await?;
     let mut input = Vec::new();
     let hello = reply(&mut stream, &mut input).await?;
+    if fact(&hello, ROUTER_FIELD).is_some() {
+        return Err(DiscoverError::Router);
+    }
     let commands = reply(&mut stream, &mut input).await?;
-    let version = hello
-        .pairs()
-        .into_iter()
-        .find(|(key, _)| key.as_text() == Some("version"));
-    let version = version
-        .and_then(|(_, version)| version.as_text())
+    let version = fact(&hello, "version")
+        .and_then(Value::as_text)
         .unwrap_or("7.0.0");
     CommandTable::of_server(&commands, version).ok_or(DiscoverError::Unknown)
 }

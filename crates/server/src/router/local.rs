@@ -15,6 +15,10 @@ use super::refusal;
 use super::serve::Flow;
 use super::worker::{Turn, Worker};
 
+/// A field of our answer to `HELLO` that no server has: by it a router sees that what it takes for a
+/// node is a router, perhaps itself.
+pub(super) const ROUTER_FIELD: &str = "clockwise_version";
+
 const MULTI_REFUSED: &str = "ERR clockwise: 'multi' is not available here: transactions and watches belong to one \
                              connection of one node";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -396,12 +400,13 @@ fn write_route(out: &mut Vec<u8>, protocol: Protocol, turn: &Turn, key: &[u8]) {
 }
 
 fn write_hello(out: &mut Vec<u8>, protocol: Protocol, id: i64, version: &str) {
-    write_map(out, protocol, 7);
+    write_map(out, protocol, 8);
     for (field, text) in [
         ("server", "redis"),
         ("version", version),
         ("mode", "standalone"),
         ("role", "master"),
+        (ROUTER_FIELD, env!("CARGO_PKG_VERSION")),
     ] {
         write_bulk(out, field.as_bytes());
         write_bulk(out, text.as_bytes());

@@ -18,6 +18,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use super::gather::PartNumber;
 use super::limits::{BUFFER_KEPT_BYTES, NODE_READ_BYTES};
+use super::local::ROUTER_FIELD;
 use super::reply_queue::Sequence;
 use super::send_buffer::SendBuffer;
 
@@ -304,6 +305,9 @@ impl NodeLink {
     pub(super) fn log_in(&mut self, reply: &[u8]) -> Login {
         let hello_end = self.out.end();
         match Value::parse(reply) {
+            Ok(Some((value, _))) if fact(&value, ROUTER_FIELD).is_some() => {
+                Login::Refused("it is a router, not a server".to_owned())
+            }
             Ok(Some((value, _))) if speaks(&value, self.protocol) => {
                 self.out.mark_answered(hello_end);
                 self.state = State::Open;
@@ -347,13 +351,15 @@ impl NodeLink {
 
 /// Whether these are a server's facts about itself, in this version of the protocol.
 fn speaks(facts: &Value, protocol: Protocol) -> bool {
-    let version = facts
-        .pairs()
-        .into_iter()
-        .find(|(key, _)| key.as_text() == Some("proto"));
     let expected = match protocol {
         Protocol::Resp2 => 2,
         Protocol::Resp3 => 3,
     };
-    version.and_then(|(_, version)| version.as_integer()) == Some(expected)
+    fact(facts, "proto").and_then(Value::as_integer) == Some(expected)
+}
+
+/// One of the facts in a reply to `HELLO`.
+pub(super) fn fact<'a>(facts: &'a Value, name: &str) -> Option<&'a Value> {
+    let mut pairs = facts.pairs().into_iter();
+    pairs.find_map(|(key, value)| (key.as_text() == Some(name)).then_some(value))
 }

@@ -513,7 +513,7 @@ fn what_clients_ask_of_a_server_when_they_connect_is_answered() {
     assert!(client.ask("COMMAND DOCS get").as_array().unwrap().len() == 2);
     assert!(client.ask("COMMAND INFO get").as_array().unwrap().len() == 1);
     assert!(client.ask("TIME").as_array().unwrap().len() == 2);
-    assert_eq!(client.ask("HELLO 2").as_array().unwrap().len(), 14);
+    assert_eq!(client.ask("HELLO 2").as_array().unwrap().len(), 16);
     assert!(client.error("HELLO 4").starts_with("NOPROTO"));
     assert_eq!(client.ask("RESET"), Value::Simple("RESET".into()));
     assert_eq!(client.ask("CLIENT GETNAME"), Value::Null);

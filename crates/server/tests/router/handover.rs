@@ -48,7 +48,8 @@ fn leaving() -> Pool {
 }
 
 impl Pool {
-    fn apply(&mut self, edit: Edit) {
+    /// Makes an edit a change.
+    pub(crate) fn apply(&mut self, edit: Edit) {
         let staged = self.record.stage(edit).unwrap();
         let apply = Apply {
             expected: staged.epoch(),

@@ -7,4 +7,5 @@ mod handover;
 mod hostile;
 mod pipelines;
 mod pool;
+mod strangers;
 mod twin;

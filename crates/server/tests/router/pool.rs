@@ -40,6 +40,8 @@ pub(crate) fn patient() -> Limits {
 /// How a pool is started.
 pub(crate) struct Plan {
     pub(crate) nodes: usize,
+    /// Addresses of further nodes, `a0` and on, that nobody starts.
+    pub(crate) strangers: Vec<String>,
     pub(crate) workers: usize,
     pub(crate) limits: Limits,
     pub(crate) hash_tags: bool,
@@ -53,6 +55,7 @@ impl Default for Plan {
     fn default() -> Self {
         Self {
             nodes: 3,
+            strangers: Vec::new(),
             workers: 1,
             limits: patient(),
             hash_tags: false,
@@ -81,7 +84,7 @@ pub(crate) fn start(plan: Plan) -> Pool {
 }
 
 fn start_router(servers: Vec<RedisServer>, plan: Plan) -> Pool {
-    let record = record_of(&servers, plan.hash_tags);
+    let record = record_of(&servers, &plan.strangers, plan.hash_tags);
     let record = if plan.scripts {
         record.with_scripts(true)
     } else {
@@ -176,14 +179,17 @@ pub(crate) fn let_in(server: &RedisServer, key: &PoolKey, node: &Node) {
     runtime.block_on(made).unwrap();
 }
 
-fn record_of(servers: &[RedisServer], hash_tags: bool) -> Record {
-    let node = |(at, server): (usize, &RedisServer)| {
-        NewNode::new(
-            format!("n{at}").parse().unwrap(),
-            server.addr().parse().unwrap(),
-        )
+fn record_of(servers: &[RedisServer], strangers: &[String], hash_tags: bool) -> Record {
+    let node = |letter: char, at: usize, address: &str| {
+        let id = format!("{letter}{at}").parse().unwrap();
+        NewNode::new(id, address.parse().unwrap())
     };
-    let nodes = servers.iter().enumerate().map(node).collect();
+    let servers = servers.iter().enumerate();
+    let strangers = strangers.iter().enumerate();
+    let nodes = servers
+        .map(|(at, server)| node('n', at, &server.addr()))
+        .chain(strangers.map(|(at, address)| node('a', at, address)))
+        .collect();
     let mut count = 0;
     let scheme = SchemeSpec::default().with_hash_tags(hash_tags);
     let pool = NewPool {
@@ -330,7 +336,10 @@ impl Client {
 
     fn fill(&mut self) -> usize {
         let mut chunk = vec![0; 1 << 20];
-        let read = self.socket.read(&mut chunk).unwrap();
+        let read = match self.socket.read(&mut chunk) {
+            Ok(read) => read,
+            Err(error) => panic!("no answer: {error}"),
+        };
         self.input.extend_from_slice(&chunk[..read]);
         read
     }
