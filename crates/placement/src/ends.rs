@@ -6,7 +6,8 @@
 use alloc::borrow::Cow;
 
 use crate::Position;
-use crate::sorted::{Sorted, scale};
+use crate::buckets::locate;
+use crate::sorted::Sorted;
 
 /// The ends of a circle's intervals, in clockwise order.
 #[derive(Clone, Debug)]
@@ -31,7 +32,16 @@ impl Ends {
     pub(crate) fn find(&self, position: Position) -> usize {
         match self {
             Self::Sorted(sorted) => sorted.find(position),
-            Self::Equal(slots) => scale(position, *slots) as usize,
+            Self::Equal(slots) => locate(position, *slots as usize).0,
+        }
+    }
+
+    /// The same without a call, where the points need no search.
+    #[inline]
+    pub(crate) fn find_in_place(&self, position: Position) -> Option<usize> {
+        match self {
+            Self::Sorted(sorted) => sorted.find_in_place(position),
+            Self::Equal(slots) => Some(locate(position, *slots as usize).0),
         }
     }
 

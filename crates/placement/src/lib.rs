@@ -27,6 +27,7 @@ extern crate std;
 mod algorithm;
 mod balance;
 mod bounded;
+mod buckets;
 mod diff;
 mod dispersion;
 mod domain;

@@ -138,7 +138,25 @@ impl Placement {
     #[inline]
     #[must_use]
     pub fn owner(&self, key: &[u8]) -> &NodeId {
+        // A call on the way would have to save what is needed after it: each is the end of a way.
+        let Some(position) = self.scheme.position_in_place(key) else {
+            return self.owner_by_call(key);
+        };
+        match self.ends.find_in_place(position) {
+            Some(index) => &self.node(self.lists[index * self.width]).id,
+            None => self.owner_by_search(position),
+        }
+    }
+
+    #[inline(never)]
+    fn owner_by_call(&self, key: &[u8]) -> &NodeId {
         &self.node(self.owner_at(self.position(key))).id
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn owner_by_search(&self, position: Position) -> &NodeId {
+        &self.node(self.owner_at(position)).id
     }
 
     /// The nodes that hold a key, the owner first.
@@ -333,13 +351,13 @@ impl Roll {
         members: impl IntoIterator<Item = Member>,
         replicas: u8,
     ) -> Result<Self, PlacementError> {
-        let members: Vec<Member> = members.into_iter().collect();
-        check_ids(&members)?;
+        let mut given: Vec<(usize, Member)> = members.into_iter().enumerate().collect();
+        check_count(given.len())?;
+        given.sort_unstable_by(|(_, a), (_, b)| a.id.cmp(&b.id));
+        refuse_twins(given.iter().map(|(_, member)| &member.id))?;
         if replicas == 0 {
             return Err(PlacementError::ZeroReplicas);
         }
-        let mut given: Vec<(usize, Member)> = members.into_iter().enumerate().collect();
-        given.sort_unstable_by(|(_, a), (_, b)| a.id.cmp(&b.id));
         let mut rank_of_given = alloc::vec![NodeIx::NONE; given.len()];
         for (rank, (at, _)) in given.iter().enumerate() {
             rank_of_given[*at] = NodeIx::of(rank);
@@ -388,24 +406,32 @@ impl Roll {
         }
         // Members stand in the order of their ids, so this is the order by (position, node id).
         let (sorted, owners) = Sorted::scatter(points);
-        Ok(self.into_sorted_ring(scheme, sorted, owners))
+        let placed = self.placed(&owners);
+        Ok(self.into_ring_with(scheme, sorted, owners, placed))
     }
 
-    /// A ring of these points, with their owners in the same order.
+    /// A ring of these points, of every member at least one, with their owners in the same order.
     pub(crate) fn into_sorted_ring(
         self,
         scheme: Scheme,
         sorted: Sorted,
         owners: Vec<NodeIx>,
     ) -> Placement {
-        let nodes = self
-            .placed(&owners)
-            .iter()
-            .filter(|&&placed| placed)
-            .count();
+        let placed = alloc::vec![true; self.members.len()].into_boxed_slice();
+        self.into_ring_with(scheme, sorted, owners, placed)
+    }
+
+    fn into_ring_with(
+        self,
+        scheme: Scheme,
+        sorted: Sorted,
+        owners: Vec<NodeIx>,
+        placed: Box<[bool]>,
+    ) -> Placement {
+        let nodes = placed.iter().filter(|&&placed| placed).count();
         let width = nodes.min(usize::from(self.replicas));
         let lists = crate::replicas::lists(owners, &self.topology, self.members.len(), width);
-        self.into_placement(scheme, Ends::Sorted(sorted), lists, width)
+        self.into_placement_with(scheme, Ends::Sorted(sorted), lists, width, placed)
     }
 
     /// A placement of these lists, which the caller has checked.
@@ -416,8 +442,19 @@ impl Roll {
         lists: Vec<NodeIx>,
         width: usize,
     ) -> Placement {
-        assert_eq!(lists.len(), ends.count() * width, "every end has its list");
         let placed = self.placed(&lists);
+        self.into_placement_with(scheme, ends, lists, width, placed)
+    }
+
+    fn into_placement_with(
+        self,
+        scheme: Scheme,
+        ends: Ends,
+        lists: Vec<NodeIx>,
+        width: usize,
+        placed: Box<[bool]>,
+    ) -> Placement {
+        assert_eq!(lists.len(), ends.count() * width, "every end has its list");
         Placement {
             scheme,
             members: self.members.into_boxed_slice(),
@@ -442,17 +479,26 @@ impl Roll {
 
 /// Refuses more members than there are ranks, and an id that comes up twice.
 pub(crate) fn check_ids(members: &[Member]) -> Result<(), PlacementError> {
-    if members.len() > MEMBERS_MAX {
-        return Err(PlacementError::TooManyMembers {
-            members: members.len(),
-        });
-    }
+    check_count(members.len())?;
     let mut ids: Vec<&NodeId> = members.iter().map(|member| &member.id).collect();
     ids.sort_unstable();
-    match ids.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(PlacementError::DuplicateNode {
-            node: pair[0].clone(),
-        }),
-        None => Ok(()),
+    refuse_twins(ids)
+}
+
+fn check_count(members: usize) -> Result<(), PlacementError> {
+    if members > MEMBERS_MAX {
+        return Err(PlacementError::TooManyMembers { members });
     }
+    Ok(())
+}
+
+/// Refuses an id that comes up twice among sorted ones.
+fn refuse_twins<'a>(ids: impl IntoIterator<Item = &'a NodeId>) -> Result<(), PlacementError> {
+    let mut last = None;
+    for id in ids {
+        if last.replace(id) == Some(id) {
+            return Err(PlacementError::DuplicateNode { node: id.clone() });
+        }
+    }
+    Ok(())
 }

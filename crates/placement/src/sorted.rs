@@ -1,32 +1,22 @@
 //! Sorted points: how they are found, built and changed.
 //!
-//! An index table has about one bucket a point: the high half of `position × buckets` names the bucket, the
-//! bucket names its first point, and the answer is almost always among the next four. They are compared
-//! without branches; a crowded bucket falls back to binary search within itself. A lookup touches three or
-//! four cache lines where binary search touches its depth.
-//!
-//! The same table sorts: points are scattered into their buckets, which almost puts them in order. A change
-//! of a few points is a copy of the arrays with the table shifted, not another sort.
+//! Points are found by way of buckets ([`crate::buckets`]), and sorted by way of them: scattered into their
+//! buckets they are almost in order. A change of a few points is a copy of the arrays, not another sort.
 
 use alloc::vec::Vec;
 
+use crate::buckets::{Buckets, PointChange, fitting, locate};
 use crate::{NodeIx, Position};
-
-/// How many points past the bucket's first are compared without branches.
-const WINDOW: usize = 4;
 
 /// A bucket with more points than this is sorted by itself instead of by insertion.
 const CROWD: usize = 24;
 
-/// Sorted points with their index table.
+/// Sorted points with their buckets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sorted {
-    // Invariant: ascending, then `WINDOW` times the last position, which never counts as a point.
+    // Invariant: ascending.
     points: Vec<Position>,
-    count: usize,
-    // Invariant: entry b is the number of points in buckets before b; one entry more than buckets.
-    bucket_first: Vec<u32>,
-    buckets: u32,
+    buckets: Buckets,
 }
 
 /// A point of a ring that is being changed; its rank belongs to the older ring when it leaves, to the newer
@@ -59,39 +49,36 @@ impl Sorted {
             !points.is_empty(),
             "a circle without points has no intervals"
         );
-        let count = points.len();
-        let buckets = u32::try_from(count).expect("at most 4,000,000 points");
+        let buckets = fitting(points.len());
         // First the number of points up to each bucket; every point then takes the last free place below.
-        let mut bucket_first = alloc::vec![0u32; count + 1];
+        let mut bucket_first = alloc::vec![0u32; buckets + 1];
         for &(position, _) in points {
-            bucket_first[scale(position, buckets) as usize] += 1;
+            bucket_first[locate(position, buckets).0] += 1;
         }
         let mut below = 0;
         for first in &mut bucket_first {
             below += *first;
             *first = below;
         }
-        let mut positions = alloc::vec![Position::MAX; count + WINDOW];
-        let mut owners = alloc::vec![NodeIx::NONE; count];
+        let mut positions = alloc::vec![Position::MAX; points.len()];
+        let mut owners = alloc::vec![NodeIx::NONE; points.len()];
         for &(position, owner) in points {
-            let place = &mut bucket_first[scale(position, buckets) as usize];
+            let place = &mut bucket_first[locate(position, buckets).0];
             *place -= 1;
             positions[*place as usize] = position;
             owners[*place as usize] = owner;
         }
+        let mut filled = Buckets::with_room_for(buckets);
         for bucket in bucket_first.windows(2) {
             let (first, end) = (bucket[0] as usize, bucket[1] as usize);
             sort_bucket(&mut positions[first..end], &mut owners[first..end]);
+            filled.push(&positions, buckets, first..end);
         }
-        (
-            Self {
-                points: positions,
-                count,
-                bucket_first,
-                buckets,
-            },
-            owners,
-        )
+        let sorted = Self {
+            points: positions,
+            buckets: filled,
+        };
+        (sorted, owners)
     }
 
     /// The points with some taken out and some put in, and the owners with ranks renamed by `rename`.
@@ -107,55 +94,39 @@ impl Sorted {
         let (
             Self {
                 mut points,
-                mut bucket_first,
-                ..
+                buckets,
             },
             mut new_owners,
         ) = spare;
         points.clear();
-        bucket_first.clear();
         new_owners.clear();
-        let count = self.count - splice.leaving.len() + splice.coming.len();
-        points.reserve(count + WINDOW);
-        new_owners.reserve(count);
-        bucket_first.reserve(self.bucket_first.len());
-        let (mut at, mut shift) = (0, 0u32);
-        for Edit {
-            place,
-            leaves,
-            position,
-            node,
-        } in self.edits(owners, splice, &rename)
-        {
-            points.extend_from_slice(&self.points[at..place]);
-            new_owners.extend(owners[at..place].iter().map(|&owner| rename(owner)));
-            at = place;
-            let bucket = scale(position, self.buckets) as usize;
-            let passed = bucket_first.len();
-            if let Some(unchanged) = self.bucket_first.get(passed..=bucket) {
-                bucket_first.extend(unchanged.iter().map(|first| first.wrapping_add(shift)));
-            }
-            if leaves {
+        let count = self.count() - splice.leaving.len() + splice.coming.len();
+        points.reserve_exact(count);
+        new_owners.reserve_exact(count);
+        let edits = self.edits(owners, splice, &rename);
+        let mut at = 0;
+        for edit in &edits {
+            points.extend_from_slice(&self.points[at..edit.place]);
+            new_owners.extend(owners[at..edit.place].iter().map(|&owner| rename(owner)));
+            at = edit.place;
+            if edit.leaves {
                 at += 1;
-                shift = shift.wrapping_sub(1);
             } else {
-                points.push(position);
-                new_owners.push(node);
-                shift = shift.wrapping_add(1);
+                points.push(edit.position);
+                new_owners.push(edit.node);
             }
         }
         points.extend_from_slice(&self.points[at..]);
         new_owners.extend(owners[at..].iter().map(|&owner| rename(owner)));
-        let rest = &self.bucket_first[bucket_first.len()..];
-        bucket_first.extend(rest.iter().map(|first| first.wrapping_add(shift)));
-        let mut sorted = Self {
-            points,
-            count,
-            bucket_first,
-            buckets: self.buckets,
-        };
-        sorted.fit_buckets();
-        (sorted, new_owners)
+        let changes = edits.iter().map(|edit| PointChange {
+            position: edit.position,
+            leaves: edit.leaves,
+        });
+        let changes: Vec<PointChange> = changes.collect();
+        let buckets = self
+            .buckets
+            .changed(&changes, &self.points, &points, buckets);
+        (Self { points, buckets }, new_owners)
     }
 
     /// Where each point of a change leaves or comes, in the order of the places.
@@ -202,7 +173,7 @@ impl Sorted {
         before: impl Fn(NodeIx) -> bool,
     ) -> usize {
         let first = self.first_from(position);
-        let same = self.points[first..self.count]
+        let same = self.points[first..]
             .iter()
             .take_while(|&&point| point == position)
             .count();
@@ -213,63 +184,47 @@ impl Sorted {
                 .count()
     }
 
-    /// Makes the table anew once it has far more or far fewer buckets than there are points.
-    fn fit_buckets(&mut self) {
-        if (self.buckets as usize / 2..self.buckets as usize * 2).contains(&self.count) {
-            return;
-        }
-        self.buckets = u32::try_from(self.count).expect("at most 4,000,000 points");
-        self.bucket_first.clear();
-        for (index, &point) in (0u32..).zip(&self.points[..self.count]) {
-            let bucket = scale(point, self.buckets) as usize;
-            let passed = self.bucket_first.len();
-            self.bucket_first.extend((passed..=bucket).map(|_| index));
-        }
-        self.bucket_first.resize(self.count + 1, self.buckets);
-    }
-
     /// How many points there are.
     pub(crate) fn count(&self) -> usize {
-        self.count
+        self.points.len()
     }
 
     /// The positions, ascending.
     pub(crate) fn positions(&self) -> &[Position] {
-        &self.points[..self.count]
+        &self.points
     }
 
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.points.capacity() * size_of::<Position>()
-            + self.bucket_first.capacity() * size_of::<u32>()
+        self.points.capacity() * size_of::<Position>() + self.buckets.heap_bytes()
     }
 
     /// The index of the point whose interval holds a position.
     #[inline]
     pub(crate) fn find(&self, position: Position) -> usize {
-        let index = self.first_from(position);
-        if index == self.count { 0 } else { index }
-    }
-
-    /// The index of the first point that is not before a position; the number of points if all are.
-    #[inline]
-    fn first_from(&self, position: Position) -> usize {
-        let bucket = scale(position, self.buckets) as usize;
-        let first = self.bucket_first[bucket] as usize;
-        let window = &self.points[first..first + WINDOW];
-        let passed = window.iter().filter(|&&point| point < position).count();
-        if passed == WINDOW {
-            self.first_in_crowd(bucket, position)
-        } else {
-            first + passed
+        match self.find_in_place(position) {
+            Some(index) => index,
+            None => self.search(position),
         }
     }
 
+    /// The same, if its bucket can tell.
+    #[inline]
+    pub(crate) fn find_in_place(&self, position: Position) -> Option<usize> {
+        self.buckets.find(position)
+    }
+
+    /// The same, among the points themselves.
     #[cold]
-    fn first_in_crowd(&self, bucket: usize, position: Position) -> usize {
-        let first = self.bucket_first[bucket] as usize;
-        let end = self.bucket_first[bucket + 1] as usize;
-        first + self.points[first..end].partition_point(|&point| point < position)
+    #[inline(never)]
+    fn search(&self, position: Position) -> usize {
+        let index = self.first_from(position);
+        if index == self.count() { 0 } else { index }
+    }
+
+    /// The index of the first point that is not before a position; the number of points if all are.
+    fn first_from(&self, position: Position) -> usize {
+        self.buckets.search(position, &self.points)
     }
 }
 
@@ -288,19 +243,14 @@ fn sort_bucket(positions: &mut [Position], owners: &mut [NodeIx]) {
         return;
     }
     for end in 1..positions.len() {
+        let point = (positions[end], owners[end]);
         let mut at = end;
-        while at > 0 && (positions[at], owners[at]) < (positions[at - 1], owners[at - 1]) {
-            positions.swap(at, at - 1);
-            owners.swap(at, at - 1);
+        while at > 0 && point < (positions[at - 1], owners[at - 1]) {
+            (positions[at], owners[at]) = (positions[at - 1], owners[at - 1]);
             at -= 1;
         }
+        (positions[at], owners[at]) = point;
     }
-}
-
-/// The bucket of a position among so many of equal width: less than `buckets`, never a division.
-#[inline]
-pub(crate) fn scale(position: Position, buckets: u32) -> u32 {
-    ((u128::from(position.0) * u128::from(buckets)) >> 64) as u32
 }
 
 #[cfg(test)]
@@ -349,6 +299,75 @@ mod tests {
                 .chain([0, 1 << 63]),
         );
         check(&[7; 40], [0, 6, 7, 8, u64::MAX]);
+    }
+
+    #[test]
+    fn a_bucket_of_any_number_of_points_is_found_through() {
+        let bucket = u64::MAX / 20;
+        for crowd in 0..=24u64 {
+            let crowded = (1..=crowd).map(|n| 3 * bucket + n * (bucket / 32));
+            let points: Vec<u64> = (0..crowd.max(90) - crowd)
+                .map(|n| 5 * bucket + n * (bucket / 8))
+                .chain(crowded)
+                .collect::<std::collections::BTreeSet<u64>>()
+                .into_iter()
+                .collect();
+            let around = |&point: &u64| [point - 1, point, point + 1, point + bucket / 64];
+            check(&points, points.iter().flat_map(around).chain([4 * bucket]));
+        }
+    }
+
+    #[test]
+    fn points_and_positions_that_a_bucket_cannot_tell_apart_are_searched() {
+        // Some points lie one step apart, far below what a place within a bucket resolves.
+        let close = (1..=500u64).flat_map(|n| [n << 53, (n << 53) + 1 + n % 3]);
+        let points: Vec<u64> = close.collect();
+        let around = |&point: &u64| point - 2..=point + 2;
+        check(&points, points.iter().flat_map(around).chain([0, u64::MAX]));
+        let even: Vec<u64> = (0..5000u64)
+            .map(|n| n * (u64::MAX / 5000) + n * n % 977)
+            .collect();
+        check(
+            &even,
+            even.iter().flat_map(|&p| [p.wrapping_sub(1), p, p + 1]),
+        );
+    }
+
+    #[test]
+    fn a_circle_that_closes_earlier_or_later_than_before_is_found_through() {
+        let all: Vec<u64> = (1..=60).map(|n| n * (u64::MAX / 61)).collect();
+        let owned = |points: &[u64]| -> Vec<Owned> {
+            points
+                .iter()
+                .map(|&point| (Position(point), NodeIx::of(0)))
+                .collect()
+        };
+        for kept in 45..60 {
+            let (few, rest) = all.split_at(kept);
+            let long = Sorted::scatter(&owned(&all));
+            let short = Sorted::scatter(&owned(few));
+            let leave = Splice {
+                leaving: owned(rest),
+                coming: Vec::new(),
+            };
+            let come = Splice {
+                leaving: Vec::new(),
+                coming: owned(rest),
+            };
+            let change = |(sorted, owners): &(Sorted, Vec<NodeIx>), splice| {
+                let spare = (Sorted::default(), Vec::new());
+                sorted.splice(owners, splice, |owner| owner, spare).0
+            };
+            for (sorted, points) in [(change(&long, &leave), few), (change(&short, &come), &all)] {
+                let beside = all
+                    .iter()
+                    .flat_map(|&point| [point, point + 1, point + (1 << 53)]);
+                for position in beside.chain([0, u64::MAX]) {
+                    let next = points.partition_point(|&point| point < position);
+                    assert_eq!(sorted.find(Position(position)), next % points.len());
+                }
+            }
+        }
     }
 
     #[test]

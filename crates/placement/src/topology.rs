@@ -37,9 +37,7 @@ impl Topology {
         let mut domains = alloc::vec![0; members.len() * depth];
         if depth > 0 {
             let mut by_path: Vec<usize> = (0..members.len()).collect();
-            by_path.sort_unstable_by(|&a, &b| {
-                members[a].domain.levels().cmp(members[b].domain.levels())
-            });
+            by_path.sort_by(|&a, &b| members[a].domain.cmp_by_level(&members[b].domain));
             for pair in by_path.windows(2) {
                 let (a, b) = (&members[pair[0]].domain, &members[pair[1]].domain);
                 let shared = a

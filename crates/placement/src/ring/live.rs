@@ -187,9 +187,10 @@ impl Ring {
     /// The points of a member from one copy on, ascending.
     fn points_from(&self, member: &Member, first: u32, node: NodeIx) -> Vec<Owned> {
         let copies = first..points_of(member.weight, self.rules.points_per_weight);
-        let mut points: Vec<Owned> = copies
-            .map(|copy| (self.rules.scheme.point(&member.id, copy), node))
-            .collect();
+        let mut points = Vec::new();
+        self.rules
+            .scheme
+            .for_each_point(&member.id, copies, |position| points.push((position, node)));
         points.sort_unstable();
         points
     }

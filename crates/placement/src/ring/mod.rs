@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use crate::modulo::gcd;
 use crate::placement::Roll;
+use crate::sorted::Sorted;
 pub use live::{Ring, RingChange};
 
 use crate::{Member, NodeIx, Placement, PlacementError, Scheme, Weight};
@@ -72,7 +73,7 @@ impl RingSpec {
         }
     }
 
-    /// Builds the ring. O(points × log points).
+    /// Builds the ring. O(points) in the mean.
     ///
     /// # Errors
     /// See [`PlacementError`]: each names the member or the figure that stands in the way.
@@ -83,9 +84,13 @@ impl RingSpec {
         for (rank, member) in roll.members.iter().enumerate() {
             let copies = points_of(member.weight, self.points_per_weight);
             let node = NodeIx::of(rank);
-            points.extend((0..copies).map(|copy| (self.scheme.point(&member.id, copy), node)));
+            self.scheme
+                .for_each_point(&member.id, 0..copies, |position| {
+                    points.push((position, node))
+                });
         }
-        let placement = roll.into_ring(self.scheme, &points)?;
+        let (sorted, owners) = Sorted::scatter(&points);
+        let placement = roll.into_sorted_ring(self.scheme, sorted, owners);
         enforce(self.spread, placement)
     }
 }
