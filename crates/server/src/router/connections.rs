@@ -8,7 +8,7 @@ use clockwise_client::routing::Millis;
 use mio::event::Event;
 
 use super::client::{Client, Pause, Phase};
-use super::limits::{ACCEPTS_PER_TURN, MEMORY_SHARE_BYTES};
+use super::limits::{ACCEPTS_PER_TURN, MEMORY_SHARE_BYTES, SWEEP_MS};
 use super::worker::{Turn, Worker, client_token};
 
 impl Worker {
@@ -300,7 +300,6 @@ impl Worker {
 
     /// Once a second: clients that take too long, memory that is not needed, rates.
     pub(super) fn sweep(&mut self, turn: &Turn) {
-        const SWEEP_MS: u64 = 1_000;
         for place in self.clients.taken() {
             let Some(client) = self.clients.get(place) else {
                 continue;

@@ -92,6 +92,9 @@ pub(super) const LINGER_BYTES_MAX: usize = 1 << 20;
 /// How long that may take.
 pub(super) const LINGER_MS_MAX: u64 = 1_000;
 
+/// How often clients that take too long are looked for, and rates are counted.
+pub(super) const SWEEP_MS: u64 = 1_000;
+
 /// Connections accepted in one turn, so that a flood of them does not starve those that are there.
 pub(super) const ACCEPTS_PER_TURN: usize = 64;
 

@@ -137,6 +137,12 @@ impl Counters {
         self.second_requests = self.requests;
     }
 
+    /// Nothing was asked in the last second, and the rates say so.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let still = self.rate == 0 && self.rates.values().all(|rate| *rate == 0);
+        still && self.requests == self.second_requests
+    }
+
     /// Writes everything counted here to what is shown.
     pub(super) fn show(&self, shown: &mut WorkerStats) {
         shown.nodes = self

@@ -21,7 +21,7 @@ use super::Secrets;
 use super::client::Pause;
 use super::clients::Clients;
 use super::commands::CommandTable;
-use super::limits::{CLIENT_READ_BYTES, Limits, NODE_READ_BYTES};
+use super::limits::{CLIENT_READ_BYTES, Limits, NODE_READ_BYTES, SWEEP_MS};
 use super::mailbox::{Mailbox, Message};
 use super::node_link::{NodeLink, Origin};
 use super::resolver::Resolver;
@@ -90,10 +90,14 @@ pub(super) fn lane_of(link: Token) -> (NodeSlot, Protocol) {
     )
 }
 
-/// How often something that depends on time is looked at while something waits, is in flight, or not.
+/// How often what depends on time is looked at while something waits, while something is in flight,
+/// and how soon after anything happened at all.
 const TICK_MS: u64 = 5;
 const IN_FLIGHT_TICK_MS: u64 = 50;
 const IDLE_TICK_MS: u64 = 100;
+
+/// When a worker at rest looks at the clock again: when something happens.
+const NEVER: Millis = Millis(u64::MAX);
 
 pub(super) struct Worker {
     pub(super) number: usize,
@@ -188,7 +192,7 @@ impl Worker {
         let mut events = Events::with_capacity(1_024);
         self.adopt(Arc::clone(&self.view));
         while !self.stopping {
-            if let Err(error) = self.poll.poll(&mut events, Some(self.patience())) {
+            if let Err(error) = self.poll.poll(&mut events, self.patience()) {
                 if error.kind() != io::ErrorKind::Interrupted {
                     tracing::error!(%error, worker = self.number, "polling failed; the router worker ends");
                     return;
@@ -202,17 +206,21 @@ impl Worker {
         self.show();
     }
 
-    /// How long to sleep if nothing happens.
-    fn patience(&self) -> Duration {
+    /// How long to sleep if nothing happens; for ever, if `None`.
+    fn patience(&self) -> Option<Duration> {
         let busy =
             !self.ready_clients.is_empty() || !self.ready_links.is_empty() || self.accepts_more();
         if busy {
-            return Duration::ZERO;
+            return Some(Duration::ZERO);
         }
-        Duration::from_millis(self.next_tick.since(self.now).clamp(1, IDLE_TICK_MS))
+        let wait = self.next_tick.since(self.now).max(1);
+        (self.next_tick != NEVER).then(|| Duration::from_millis(wait))
     }
 
     fn turn(&mut self, events: &Events) {
+        if !events.is_empty() {
+            self.end_rest();
+        }
         let mut woken = false;
         let mut turn = self.begin_turn();
         // Replies first: they make room for requests, and their nodes wait for nothing else.
@@ -331,20 +339,32 @@ impl Worker {
         if self.draining && self.clients.len() == 0 {
             self.stopping = true;
         }
-        let pace = if self.traffic.needs_ticks() {
-            TICK_MS
-        } else if self
-            .links
-            .iter()
-            .flatten()
-            .flatten()
-            .any(|link| link.oldest().is_some())
-        {
-            IN_FLIGHT_TICK_MS
+        self.next_tick = self.next_look(turn);
+    }
+
+    /// When time passing can matter next, if nothing else happens.
+    fn next_look(&self, turn: &Turn) -> Millis {
+        let mut links = self.links.iter().flatten().flatten();
+        let shown = self.next_show == self.now.after(IDLE_TICK_MS);
+        if self.traffic.needs_ticks() {
+            self.now.after(TICK_MS)
+        } else if links.any(|link| link.oldest().is_some()) {
+            self.now.after(IN_FLIGHT_TICK_MS)
+        } else if shown && turn.table.is_complete() {
+            // What is left to do with time: rates fall to zero, and clients may take too long.
+            let rests = self.clients.len() == 0 && self.counters.is_at_rest();
+            if rests { NEVER } else { self.next_sweep }
         } else {
-            IDLE_TICK_MS
-        };
-        self.next_tick = self.now.after(pace);
+            self.now.after(IDLE_TICK_MS)
+        }
+    }
+
+    /// Something happened: the clock counts again.
+    fn end_rest(&mut self) {
+        if self.next_tick == NEVER {
+            self.next_sweep = self.now.after(SWEEP_MS);
+        }
+        self.next_tick = self.next_tick.min(self.now.after(IDLE_TICK_MS));
     }
 
     /// No node has said which commands there are in the time that a request may wait for a node.

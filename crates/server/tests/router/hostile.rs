@@ -238,6 +238,47 @@ fn resident_bytes() -> usize {
     pages * rustix::param::page_size()
 }
 
+/// How often the router's worker has gone to sleep. For a process with one router of one worker.
+fn sleeps_of_the_worker() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let read = |task: std::io::Result<std::fs::DirEntry>| {
+        // A thread may end while we look.
+        std::fs::read_to_string(task.unwrap().path().join("status")).unwrap_or_default()
+    };
+    let status = tasks
+        .map(read)
+        .find(|status| status.starts_with("Name:\tclockwise-route"));
+    let status = status.unwrap();
+    let count = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_router_that_nobody_uses_sleeps() {
+    alone("hostile::a_router_that_nobody_uses_sleeps", || {
+        let pool = start(Plan::default());
+        let work = || {
+            for number in 0..20 {
+                assert_eq!(pool.client().ask(&format!("SET key {number}")), ok());
+            }
+            wait_until("it is in the rate", || pool.stats().requests_per_second > 0);
+        };
+        work();
+        wait_until("the rate falls", || pool.stats().requests_per_second == 0);
+        // Looks are 5 ms apart at least: what happens once a second would be seen.
+        let (mut last, mut same) = (0, 0);
+        wait_until("the worker sleeps on", || {
+            let now = sleeps_of_the_worker();
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+            same == 250
+        });
+        work();
+    });
+}
+
 /// Sends as much as the router takes, and returns when it takes no more.
 fn flood(client: &mut TcpStream, batch: &[u8]) -> usize {
     client
