@@ -113,13 +113,14 @@ impl Guard {
             .get(AUTHORIZATION)
             .and_then(|value| value.to_str().ok());
         let shown = shown.and_then(|shown| shown.strip_prefix("Bearer "));
-        if shown.is_some_and(|shown| self.token.matches(shown)) {
-            return Ok(());
-        }
-        let words = "this call changes something and needs the token".to_owned();
+        let words = match shown {
+            Some(shown) if self.token.matches(shown) => return Ok(()),
+            Some(_) => "the token is not the one of this server",
+            None => "this call changes something and needs the token",
+        };
         let next =
             "pass --dir DIR of the running `clockwise up`, or set CLOCKWISE_TOKEN".to_owned();
-        Err(Refusal::new(Code::Unauthorised, words).with_next(next))
+        Err(Refusal::new(Code::Unauthorised, words.to_owned()).with_next(next))
     }
 }
 

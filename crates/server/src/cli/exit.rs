@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use crate::admin::refusal::{Code, Refusal};
-use crate::up::run::UpError;
+use crate::up::run::{Listens, UpError};
 
 /// The documented exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +111,16 @@ impl From<Refusal> for Failure {
 
 impl From<UpError> for Failure {
     fn from(error: UpError) -> Self {
-        Self::new(Exit::Failed, error)
+        let next = match &error {
+            UpError::Listen { what, .. } => Some(match what {
+                Listens::Clients => "clockwise up --listen HOST:PORT, port 0 takes a free one",
+                Listens::Admin => "clockwise up --admin HOST:PORT, port 0 takes a free one",
+            }),
+            _ => None,
+        };
+        Self {
+            next: next.map(str::to_owned),
+            ..Self::new(Exit::Failed, error)
+        }
     }
 }

@@ -39,6 +39,8 @@ pub struct Target {
 pub struct Server {
     base: String,
     token: Option<String>,
+    /// The file that names the address; a killed `up` leaves it behind.
+    named_in: Option<PathBuf>,
     agent: Agent,
 }
 
@@ -53,17 +55,21 @@ impl Target {
                 .ok()
                 .and_then(|dir| dir.read(name).ok().flatten())
         };
-        let address = match &self.admin {
-            Some(address) => address.clone(),
-            None => in_folder(ADMIN_ADDRESS).ok_or_else(|| self.nobody())?,
+        let (address, named_in) = match &self.admin {
+            Some(address) => (address.clone(), None),
+            None => {
+                let address = in_folder(ADMIN_ADDRESS).ok_or_else(|| self.nobody())?;
+                (address, Some(self.dir.join(ADMIN_ADDRESS)))
+            }
         };
         let token = std::env::var(TOKEN_VARIABLE)
             .ok()
             .filter(|token| !token.is_empty());
-        Ok(Server::new(
-            &address,
-            token.or_else(|| in_folder(ADMIN_TOKEN)),
-        ))
+        let token = token.or_else(|| in_folder(ADMIN_TOKEN));
+        Ok(Server {
+            named_in,
+            ..Server::new(&address, token)
+        })
     }
 
     fn nobody(&self) -> Failure {
@@ -91,6 +97,7 @@ impl Server {
         Self {
             base: format!("http://{address}/v1/"),
             token,
+            named_in: None,
             agent,
         }
     }
@@ -120,21 +127,14 @@ impl Server {
     }
 
     fn answer(&self, sent: Result<Response<ureq::Body>, ureq::Error>) -> Result<Answer, Failure> {
-        let unreachable = |error: ureq::Error| {
-            Failure::new(
-                Exit::Failed,
-                format!("no answer from {}: {error}", self.base),
-            )
-            .with_next("clockwise up, or name the server with --dir or --admin")
-        };
-        let mut response = sent.map_err(unreachable)?;
+        let mut response = sent.map_err(|error| self.unanswered(&error))?;
         let status = response.status();
         let body = response
             .body_mut()
             .with_config()
             .limit(ANSWER_BYTES_MAX)
             .read_to_string();
-        let body = body.map_err(unreachable)?;
+        let body = body.map_err(|error| self.unanswered(&error))?;
         if status.is_success() {
             let value = serde_json::from_str(&body).map_err(|_| strange(&self.base))?;
             return Ok(Answer { value });
@@ -145,6 +145,27 @@ impl Server {
                 Exit::Failed,
                 format!("{} answers {status}", self.base),
             )),
+        }
+    }
+}
+
+impl Server {
+    fn unanswered(&self, error: &ureq::Error) -> Failure {
+        if matches!(error, ureq::Error::Protocol(_)) {
+            return strange(&self.base);
+        }
+        let words = format!("no answer from {}: {error}", self.base);
+        match &self.named_in {
+            Some(file) => Failure::new(
+                Exit::Failed,
+                format!(
+                    "{words}; the address is that of {}, which a killed `clockwise up` leaves behind",
+                    file.display()
+                ),
+            )
+            .with_next("clockwise up, which finds its nodes again, or clockwise down"),
+            None => Failure::new(Exit::Failed, words)
+                .with_next("clockwise up, or name the server with --dir or --admin"),
         }
     }
 }

@@ -100,7 +100,6 @@ impl EmbeddedNodes {
         let front = tokio::spawn(front::serve(Arc::clone(&node), listener));
         let replaced = self.running().insert(id.clone(), Running { node, front });
         debug_assert!(replaced.is_none());
-        tracing::warn!(node = %id, %address, "an embedded node keeps data in memory only: a restart loses it");
         Ok(address)
     }
 

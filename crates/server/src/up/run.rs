@@ -198,9 +198,12 @@ impl Ground {
             Err(error) => return Err(error.into()),
         };
         let settings = Settings::choose(&dir, options.engine, options.persist)?;
+        check_free(Listens::Clients, options.listen)?;
+        check_free(Listens::Admin, options.admin)?;
         let pool_key = PoolKey::load_or_create(&dir.path().join(POOL_KEY))?;
         let (nodes, fleet, keeper) = match settings.engine {
             Engine::Embedded => {
+                tracing::warn!("embedded nodes keep data in memory only: a restart loses it");
                 let nodes = EmbeddedNodes::new(EmbeddedOptions::default());
                 let fleet = Fleet::embedded(nodes.clone(), dir.clone());
                 (Nodes::Embedded(nodes), fleet, None)
@@ -375,7 +378,7 @@ fn start_router(
         view,
     })
     .map_err(|source| UpError::Listen {
-        what: "clients",
+        what: Listens::Clients,
         address: options.listen,
         source,
     })
@@ -403,7 +406,7 @@ async fn start_admin(
 ) -> Result<AdminServer, UpError> {
     let token = Password::load_or_create(&ground.dir.path().join(ADMIN_TOKEN))?;
     let refused = |source| UpError::Listen {
-        what: "the admin API",
+        what: Listens::Admin,
         address: options.admin,
         source,
     };
@@ -437,7 +440,7 @@ pub enum UpError {
     #[error("cannot listen on {address} for {what}: {source}")]
     Listen {
         /// What would listen there.
-        what: &'static str,
+        what: Listens,
         /// The address.
         address: SocketAddr,
         /// The system's words.
@@ -472,6 +475,35 @@ pub enum UpError {
     /// The record cannot be served.
     #[error("the record makes no view: {0}")]
     View(#[from] ViewError),
+}
+
+/// What listens at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listens {
+    /// The router.
+    Clients,
+    /// The admin API.
+    Admin,
+}
+
+impl fmt::Display for Listens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Clients => "clients",
+            Self::Admin => "the admin API",
+        })
+    }
+}
+
+/// Asked before anything is begun. A router's workers share their port with whoever else is ready to share it,
+/// the router of another `up` for one, and would not be refused.
+fn check_free(what: Listens, address: SocketAddr) -> Result<(), UpError> {
+    let bound = std::net::TcpListener::bind(address);
+    bound.map(drop).map_err(|source| UpError::Listen {
+        what,
+        address,
+        source,
+    })
 }
 
 fn holder(pid: Option<u32>) -> String {

@@ -9,5 +9,6 @@ mod cluster;
 mod continued;
 mod lifecycle;
 mod measure;
+mod mistakes;
 mod program;
 mod verbs;
