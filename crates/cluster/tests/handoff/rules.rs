@@ -67,6 +67,13 @@ fn the_fence_comes_after_the_commit_and_the_barrier_after_the_fences_reply() {
 }
 
 #[test]
+fn a_handoff_that_begins_again_gives_its_turn_to_hand_over_to_another() {
+    let (_, orders) =
+        join("until a: prepare\n until b: round after 20\n a: broken source\n a: well\n b: well");
+    assert_eq!(orders, ["b: prepare client users"]);
+}
+
+#[test]
 fn an_error_instead_of_a_fence_rolls_back() {
     let (_, orders) = join("until a: fence\n a: refused -ERR unknown user");
     assert_eq!(orders, ["a: commit rollback"]);

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::{Awaiting, Interrupt, Machine};
 use crate::HandoffState;
-use crate::handoff::message::Command;
+use crate::handoff::message::{Command, Turn};
 use crate::handoff::reason::{Rollback, StopReason};
 
 /// The pause after a first broken connection; doubled each time up to the largest.
@@ -85,6 +85,8 @@ impl Machine {
             Some(Interrupt::Stop(reason)) => self.stop(reason, out),
             Some(Interrupt::Deposed) => self.stop(StopReason::Deposed, out),
             Some(Interrupt::Restart) | None => {
+                // A whole copy lies before its next handover: others go first.
+                self.release(Turn::Handover, out);
                 let doubled = PAUSE_MS_MIN << self.breaks.min(16);
                 self.breaks = self.breaks.saturating_add(1);
                 self.awaiting = Awaiting::Pause {
