@@ -1,6 +1,7 @@
 //! A throttle is kept over every second of a move, also when it is changed on the way.
 
-use std::sync::{Arc, Mutex};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -8,9 +9,10 @@ use clockwise_client::store::{MemoryStore, Store};
 use clockwise_cluster::HandoffState;
 use clockwise_placement::NodeId;
 
+use crate::client::{Client, words};
 use crate::load::fill;
 use crate::meddling::{Call, Meddler, Verdict};
-use crate::pool::{Pool, wait_until};
+use crate::pool::{ADMIN, Pool, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// A second, less what a busy machine may delay one of two reads more than the other.
@@ -105,4 +107,46 @@ async fn a_throttle_is_kept_over_every_second_and_can_be_changed_on_the_way() {
     assert!(fast > 500, "the new limit was taken: {fast}");
     assert!(slow > 250, "it need not be this slow: {slow}");
     assert_eq!(pool.check_places().await, 24_000);
+}
+
+/// Writes keys of a source at the last moment at which a client can: just before the fence.
+#[derive(Debug, Default)]
+struct WritesAtTheFence {
+    source: OnceLock<SocketAddr>,
+}
+
+#[async_trait]
+impl Meddler for WritesAtTheFence {
+    async fn before(&self, _node: &NodeId, call: Call) -> Verdict {
+        if call == Call::Fence {
+            let mut client = Client::login(*self.source.get().unwrap(), "default", ADMIN);
+            let set =
+                |number: usize| words(&[b"SET", format!("still:{number}").as_bytes(), b"new"]);
+            client.pipeline(&(0..200).map(set).collect::<Vec<_>>());
+        }
+        Verdict::Pass
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_copies_do_not_wait_for_a_throttle_while_requests_wait_for_them() {
+    let meddler = Arc::new(WritesAtTheFence::default());
+    let mut pool = Pool::start_meddled(&["a"], Arc::clone(&meddler) as _).await;
+    meddler.source.set(pool.servers["a"].socket_addr()).unwrap();
+    fill(&pool, 400).await;
+    pool.stage_join("b").await;
+    pool.stage_leave("a").await;
+    // The last 200 keys alone would take two seconds, five times what a handover may take.
+    pool.throttle(100).await;
+    pool.apply().await;
+    pool.settle().await;
+    let record = pool.record().await;
+    let report = &record.finished().unwrap().handoffs[0].report;
+    println!("held for {} ms", report.hold_ms_max);
+    assert_eq!(pool.check_places().await, 400);
+    let mut client = pool.admin("b");
+    let get = |number: usize| words(&[b"GET", format!("still:{number}").as_bytes()]);
+    for value in client.pipeline(&(0..200).map(get).collect::<Vec<_>>()) {
+        assert_eq!(value.as_bytes(), Some(&b"new"[..]));
+    }
 }

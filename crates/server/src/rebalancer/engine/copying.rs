@@ -1,6 +1,6 @@
 //! Listing a source, copying what moves, and the rounds over what was touched meanwhile.
 
-use clockwise_cluster::copier::{Batch, CopyStop, Lane, Next};
+use clockwise_cluster::copier::{Batch, CopyStop, Lane, Next, Rate, Throttle};
 use clockwise_cluster::handoff::{Event, RoundReport, Server};
 use tokio::time::{Duration, Instant};
 
@@ -62,9 +62,13 @@ impl Engine {
         self.parts_more();
         while self.copies_in_flight < self.pace.window() && !self.backlogged {
             let now_ms = self.handoff.mandate.now_ms();
-            let next = self
-                .copier
-                .next(&mut self.handoff.mandate.throttle(), now_ms);
+            let next = if self.holds_requests() {
+                self.copier
+                    .next(&mut Throttle::new(Rate::default(), now_ms), now_ms)
+            } else {
+                self.copier
+                    .next(&mut self.handoff.mandate.throttle(), now_ms)
+            };
             match next {
                 Next::Batch(batch) => self.send_batch(batch),
                 Next::Big(lane, key) => self.send_big(lane, key),
@@ -80,6 +84,11 @@ impl Engine {
         if let Some(stop) = self.copier.stop().cloned() {
             self.stop(stop);
         }
+    }
+
+    /// While clients wait for the last copies the throttle waits too: what it is to spare them is less.
+    fn holds_requests(&self) -> bool {
+        matches!(self.job, Job::LastCopies)
     }
 
     fn stop(&mut self, stop: CopyStop) {
@@ -137,12 +146,13 @@ impl Engine {
     fn send_big(&mut self, lane: Lane, key: Key) {
         let Some(ends) = self.ends(lane) else { return };
         self.copies_in_flight += 1;
-        let (mandate, check) = (self.handoff.mandate.clone(), self.check);
+        let throttled = (!self.holds_requests()).then(|| self.handoff.mandate.clone());
+        let check = self.check;
         self.trips.push(Box::pin(async move {
             Done::BigCopied(
                 lane,
                 key.clone(),
-                ops::copy_big(mandate, ends, key, check).await,
+                ops::copy_big(throttled, ends, key, check).await,
             )
         }));
     }

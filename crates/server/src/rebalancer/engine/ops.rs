@@ -257,9 +257,10 @@ pub(super) struct BigOutcome {
     pub(super) different: bool,
 }
 
-/// Copies a large value piece by piece into a staging value, then puts that in place.
+/// Copies a large value piece by piece into a staging value, then puts that in place; as the throttle of a
+/// mandate allows.
 pub(super) async fn copy_big(
-    mandate: Arc<Mandate>,
+    throttled: Option<Arc<Mandate>>,
     ends: Ends,
     key: Key,
     check: Check,
@@ -271,7 +272,7 @@ pub(super) async fn copy_big(
         different: false,
     };
     for _ in 0..STAGINGS_MAX {
-        match stage(&mandate, &ends, &key, &mut outcome.bytes).await? {
+        match stage(throttled.as_deref(), &ends, &key, &mut outcome.bytes).await? {
             Ok(()) => {
                 outcome.refused = None;
                 break;
@@ -297,7 +298,7 @@ pub(super) async fn copy_big(
 
 /// One pass over a large value.
 async fn stage(
-    mandate: &Mandate,
+    throttle: Option<&Mandate>,
     ends: &Ends,
     key: &Key,
     bytes: &mut u64,
@@ -305,7 +306,9 @@ async fn stage(
     let (source, target) = (&ends.source.session, &ends.target.session);
     let (mut cursor, mut first) = (None, true);
     loop {
-        throttled(mandate).await;
+        if let Some(mandate) = throttle {
+            throttled(mandate).await;
+        }
         match source.read_piece(key, cursor).await.at(Server::Source)? {
             PieceRead::Gone => {
                 target
@@ -316,7 +319,9 @@ async fn stage(
             }
             PieceRead::Piece(piece, next) => {
                 let size = piece.payload.len() as u64;
-                mandate.throttle().spend(0, size);
+                if let Some(mandate) = throttle {
+                    mandate.throttle().spend(0, size);
+                }
                 *bytes += size;
                 let written = target
                     .write_piece(key, piece, first)
