@@ -31,6 +31,9 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// How long a leader that is shut down may take to hold everything still.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
+/// The pause before everything is begun again after one task panicked.
+const AFTER_PANIC: Duration = Duration::from_millis(500);
+
 /// How the conducting of a change came to an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
@@ -70,8 +73,8 @@ pub(super) struct Conducting<'a> {
     storing: FuturesUnordered<Storing>,
     aborts: Vec<oneshot::Sender<Result<(), AbortRefused>>>,
     outcome: Option<Outcome>,
-    // Dropped with everything else: no task outlives its conductor.
-    _tasks: JoinSet<()>,
+    // Ended with everything else: no task outlives its conductor.
+    tasks: JoinSet<()>,
 }
 
 impl<'a> Conducting<'a> {
@@ -120,7 +123,7 @@ impl<'a> Conducting<'a> {
             storing: FuturesUnordered::new(),
             aborts: Vec::new(),
             outcome: None,
-            _tasks: tasks,
+            tasks,
         })
     }
 
@@ -150,6 +153,12 @@ impl<'a> Conducting<'a> {
                 }
                 () = wait_until(leaving) => return Outcome::Left,
                 Some((index, event)) = self.told.recv() => self.tell(index, event),
+                Some(ended) = self.tasks.join_next() => {
+                    // Only by a panic before this conductor is gone: its machine would wait for ever.
+                    tracing::error!(?ended, "the task of a handoff ended, all are begun again");
+                    sleep(AFTER_PANIC).await;
+                    self.outcome = Some(Outcome::Again);
+                }
                 Some(stored) = self.storing.next(), if !self.storing.is_empty() => self.stored(stored),
                 () = wait_for(&self.mandate, deadline) => {
                     if let Some((_, index)) = deadline {
@@ -161,6 +170,7 @@ impl<'a> Conducting<'a> {
             }
         }
         self.report();
+        self.tasks.shutdown().await;
         for abort in self.aborts.drain(..) {
             // It ended before it could be turned.
             let _unheard = abort.send(Err(AbortRefused::NoChange));
@@ -347,11 +357,7 @@ async fn commit(mandate: Arc<Mandate>, id: HandoffId, step: Step, counts: Option
             return Event::Conflict;
         }
     };
-    match mandate
-        .store
-        .commit(record.revision(), next, Some(mandate.term))
-        .await
-    {
+    match mandate.commit(record.revision(), next).await {
         Ok(record) => Event::Committed {
             epoch: record.epoch(),
         },
@@ -399,11 +405,7 @@ async fn change_record(
             return Err(AbortRefused::NoChange);
         };
         let changed = next(current)?;
-        match mandate
-            .store
-            .commit(current.revision(), changed, Some(mandate.term))
-            .await
-        {
+        match mandate.commit(current.revision(), changed).await {
             Ok(_) => return Ok(()),
             Err(CommitError::Conflict { current, .. }) => record = current,
             Err(error) => return Err(AbortRefused::Store(error)),

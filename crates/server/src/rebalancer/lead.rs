@@ -1,10 +1,12 @@
 //! Leading: becoming the leader, following the record under a term, giving the term up.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clockwise_client::store::{LeadError, Leadership};
 use clockwise_cluster::Record;
+use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
@@ -29,11 +31,18 @@ pub(super) async fn run(
     mut requests: mpsc::Receiver<Request>,
     stop: CancellationToken,
 ) {
-    let watched = watchdog::run(Arc::clone(&config.store));
-    let leading = lead(&config, &reporter, &mut requests, &stop);
-    tokio::select! {
-        () = leading => {}
-        () = watched => {}
+    let mut run = async || {
+        let watched = watchdog::run(Arc::clone(&config.store));
+        let leading = lead(&config, &reporter, &mut requests, &stop);
+        tokio::select! {
+            () = leading => {}
+            () = watched => {}
+        }
+    };
+    // Nothing of a term outlives it but the record, so that a panic leaves nothing half-done behind.
+    while AssertUnwindSafe(run()).catch_unwind().await.is_err() {
+        tracing::error!("the rebalancer panicked and begins again");
+        sleep(TRY_EVERY).await;
     }
 }
 
@@ -124,7 +133,8 @@ async fn follow(mandate: &Mandate, stations: &Stations, reporter: &Reporter) {
     let mut doors = interval(DOORS_EVERY);
     doors.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        if let Some(record) = records.borrow_and_update().clone() {
+        records.mark_unchanged();
+        if let Some(record) = mandate.record() {
             stations.follow(&record);
             mandate.follow_throttle(&record);
         }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use clockwise_client::credentials::PoolKey;
-use clockwise_client::store::{ReadError, Store};
+use clockwise_client::store::{CommitError, ReadError, Store};
 use clockwise_cluster::copier::{Rate, Throttle};
 use clockwise_cluster::handoff::{Entry, Situation};
-use clockwise_cluster::{HandoffId, Record, Term, View};
+use clockwise_cluster::{HandoffId, Record, Revision, Term, View};
 
 use crate::driver::{Driver, NodeAddress};
 
@@ -21,6 +21,8 @@ pub(super) struct Mandate {
     pub(super) term: Term,
     throttle: Mutex<Throttle>,
     view: Mutex<Option<Arc<View>>>,
+    // News from the store may come later than the answers to our own reads and commits.
+    newest: Mutex<Option<Arc<Record>>>,
     began: Instant,
 }
 
@@ -38,6 +40,7 @@ impl Mandate {
             term,
             throttle: Mutex::new(Throttle::new(Rate::default(), 0)),
             view: Mutex::new(None),
+            newest: Mutex::new(None),
             began: Instant::now(),
         }
     }
@@ -49,7 +52,33 @@ impl Mandate {
 
     /// The newest record known here; not proof that it is the newest.
     pub(super) fn record(&self) -> Option<Arc<Record>> {
-        self.store.watch().borrow().clone()
+        let heard = self.store.watch().borrow().clone();
+        self.learn(heard)
+    }
+
+    /// Takes in a record and returns the newest known since.
+    fn learn(&self, record: Option<Arc<Record>>) -> Option<Arc<Record>> {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = newest.as_ref().map(|record| record.revision());
+        if let Some(record) = record.filter(|record| Some(record.revision()) > known) {
+            *newest = Some(record);
+        }
+        newest.clone()
+    }
+
+    /// Commits under this term, and takes in what that says about the record.
+    pub(super) async fn commit(
+        &self,
+        expected: Revision,
+        next: Record,
+    ) -> Result<Arc<Record>, CommitError> {
+        let committed = self.store.commit(expected, next, Some(self.term)).await;
+        match &committed {
+            Ok(record) => self.learn(Some(Arc::clone(record))),
+            Err(CommitError::Conflict { current, .. }) => self.learn(current.clone()),
+            Err(_) => None,
+        };
+        committed
     }
 
     /// The view of the newest record known here.
@@ -78,6 +107,7 @@ impl Mandate {
     /// The record and the leadership as of now.
     pub(super) async fn look(&self) -> Result<(Option<Arc<Record>>, bool), ReadError> {
         let record = self.store.read().await?;
+        self.learn(record.clone());
         // Asked after the record was read: a term that leads now led when it was read.
         let leads = self.store.leads(self.term).await?;
         Ok((record, leads))

@@ -128,6 +128,11 @@ impl StationHandle {
         self.ask(|reply| Ask::Fence(generation, reply)).await
     }
 
+    /// Whether nobody answers any more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.asks.is_closed()
+    }
+
     pub(super) fn door(&self) -> Door {
         self.door.borrow().clone()
     }
@@ -241,6 +246,8 @@ impl Station {
     async fn answer(&mut self, ask: Ask) {
         // Whoever asked may have stopped waiting: then nobody needs the answer.
         match ask {
+            Ask::Prepare(reply) if reply.is_closed() => {}
+            Ask::Fence(_, reply) if reply.is_closed() => {}
             Ask::Link(reply) => {
                 let answer = self.link().await;
                 let _unheard = reply.send(answer);
@@ -357,6 +364,10 @@ impl Station {
             Admission::Clients { generation, nonce } => Some((*generation, *nonce)),
             Admission::Nobody(_) => None,
         };
+        if applied.older == Older::Go {
+            // Its handover was given up before it was committed.
+            self.prepared = None;
+        }
         let found = link.session.client_users().await?;
         let stays = |user: &driver::Generation| {
             named.is_some_and(|(generation, _)| {
@@ -420,11 +431,7 @@ impl Station {
         let Ok(next) = record.recognise(&self.node, identity.incarnation.clone()) else {
             return;
         };
-        let committed = self
-            .mandate
-            .store
-            .commit(record.revision(), next, Some(self.mandate.term))
-            .await;
+        let committed = self.mandate.commit(record.revision(), next).await;
         if let Err(error) = committed
             && !matches!(
                 error,

@@ -32,14 +32,19 @@ impl Stations {
         }
     }
 
-    /// One station for each node of the record; another one where the address is another.
+    /// One station for each node of the record; another one where the address is another, or where the
+    /// last one ended by a panic.
     pub(super) fn follow(&self, record: &Record) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { handles, tasks } = &mut *inner;
-        handles.retain(|id, (address, _)| {
-            record
-                .node(id)
-                .is_some_and(|node| node.address.to_string() == *address)
+        while let Some(ended) = tasks.try_join_next() {
+            if let Err(error) = ended {
+                tracing::error!(%error, "the task of a node ended, it is begun again");
+            }
+        }
+        handles.retain(|id, (address, handle)| {
+            let node = record.node(id);
+            !handle.has_ended() && node.is_some_and(|node| node.address.to_string() == *address)
         });
         for node in &record.membership().nodes {
             handles.entry(node.id.clone()).or_insert_with(|| {
@@ -48,7 +53,6 @@ impl Stations {
                 (node.address.to_string(), handle)
             });
         }
-        while tasks.try_join_next().is_some() {}
     }
 
     pub(super) fn get(&self, id: &NodeId) -> Result<StationHandle, StationError> {

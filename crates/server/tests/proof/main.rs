@@ -30,5 +30,7 @@ mod headline;
 mod large_stream;
 mod out_of_memory;
 mod packages;
+mod panics;
 mod throttle;
 mod up_killed;
+mod users;

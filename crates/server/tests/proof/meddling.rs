@@ -22,6 +22,8 @@ pub(crate) enum Call {
     Read { keys: usize },
     Write { keys: usize },
     Remove { keys: usize },
+    Users,
+    MakeUser,
     Fence,
     KeepUsers,
     Barrier,
@@ -223,7 +225,7 @@ impl Session for MeddledSession {
     }
 
     async fn client_users(&self) -> Result<Vec<Generation>, DriverError> {
-        self.inner.client_users().await
+        self.around(Call::Users, self.inner.client_users()).await
     }
 
     async fn make_client_user(
@@ -231,7 +233,8 @@ impl Session for MeddledSession {
         generation: Generation,
         password: &str,
     ) -> Result<(), DriverError> {
-        self.inner.make_client_user(generation, password).await
+        let made = self.inner.make_client_user(generation, password);
+        self.unless_left_out(Call::MakeUser, made).await
     }
 
     async fn fence(&self, generation: Generation) -> Result<(), DriverError> {

@@ -8,6 +8,7 @@ mod crash;
 mod every_type;
 mod fence;
 mod join;
+mod news;
 mod pool;
 mod restarts;
 mod throttle;

@@ -89,8 +89,13 @@ impl Pool {
 
     /// Starts a rebalancer and waits until every node lets its clients in.
     pub(crate) async fn lead(&mut self) {
+        self.lead_over(Arc::clone(&self.store) as _).await;
+    }
+
+    /// The same over another way to the pool's store.
+    pub(crate) async fn lead_over(&mut self, store: Arc<dyn Store>) {
         let config = RebalancerConfig {
-            store: Arc::clone(&self.store) as Arc<dyn Store>,
+            store,
             driver: Arc::clone(&self.driver),
             pool_key: PoolKey::from([7; 32]),
             name: "test".to_owned(),
