@@ -35,7 +35,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            batch_keys_max: 128,
+            batch_keys_max: 256,
             batch_bytes_max: 1 << 20,
             listed_keys_max: 8_192,
             dirty_bytes_max: 32 << 20,

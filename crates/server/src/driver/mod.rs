@@ -281,6 +281,10 @@ pub trait Session: Send + Sync {
     /// stream then tells of it.
     async fn read(&self, keys: &[Key]) -> Result<Vec<Read>, DriverError>;
 
+    /// As [`Session::read`], of keys that were strings of some kilobytes at most when they were last read;
+    /// cheaper than that.
+    async fn read_small(&self, keys: &[Key]) -> Result<Vec<Read>, DriverError>;
+
     /// Stores values, replacing what is there; each in order, each answered. One that has expired
     /// meanwhile leaves nothing behind.
     async fn write(

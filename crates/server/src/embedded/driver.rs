@@ -191,6 +191,10 @@ impl Session for EmbeddedSession {
         })
     }
 
+    async fn read_small(&self, keys: &[Key]) -> Result<Vec<Read>, DriverError> {
+        self.read(keys).await
+    }
+
     async fn write(
         &self,
         items: Vec<(Key, Item)>,

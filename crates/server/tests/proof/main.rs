@@ -20,6 +20,7 @@ mod values;
 mod abort;
 mod apply_twice;
 mod barrier;
+mod behind_our_back;
 mod big_hash;
 mod busy;
 mod crash;

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep_until};
 pub(crate) enum Call {
     Inspect,
     Track,
+    Scan,
     Read { keys: usize },
     Write { keys: usize },
     Remove { keys: usize },
@@ -151,12 +152,18 @@ impl Session for MeddledSession {
     }
 
     async fn scan(&self, cursor: u64, count: u32) -> Result<(u64, Vec<Key>), DriverError> {
-        self.inner.scan(cursor, count).await
+        self.around(Call::Scan, self.inner.scan(cursor, count))
+            .await
     }
 
     async fn read(&self, keys: &[Key]) -> Result<Vec<Read>, DriverError> {
         let call = Call::Read { keys: keys.len() };
         self.around(call, self.inner.read(keys)).await
+    }
+
+    async fn read_small(&self, keys: &[Key]) -> Result<Vec<Read>, DriverError> {
+        let call = Call::Read { keys: keys.len() };
+        self.around(call, self.inner.read_small(keys)).await
     }
 
     async fn write(

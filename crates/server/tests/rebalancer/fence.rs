@@ -170,6 +170,10 @@ impl Session for UnfencedSession {
         self.0.read(keys).await
     }
 
+    async fn read_small(&self, keys: &[Key]) -> Result<Vec<Read>, DriverError> {
+        self.0.read_small(keys).await
+    }
+
     async fn write(
         &self,
         items: Vec<(Key, Item)>,

@@ -354,3 +354,45 @@ async fn item_of(session: &dyn Session, key: &Key) -> Item {
         other => panic!("{key:?}: {other:?}"),
     }
 }
+
+/// What is cheap for strings gives what the careful way gives, also where there are others among them.
+#[tokio::test]
+async fn keys_of_every_type_are_read_right_by_a_session_that_has_seen_only_strings() {
+    let server = start();
+    let mut client = Client::admin(&server);
+    let mut keys = Vec::new();
+    for number in 0..300 {
+        let name = format!("text:{number}");
+        client.run(&format!("SET {name} {number}"));
+        if number % 3 == 0 {
+            client.run(&format!("PEXPIREAT {name} 4102444800{number:03}"));
+        }
+        keys.push(key(&name));
+    }
+    client.ask(&[b"SET", b"empty", b""]);
+    let long = vec![b'x'; 100_000];
+    client.ask(&[b"SET", b"long", &long]);
+    client.run("HSET hash f v");
+    client.run("XADD stream 1-1 f v");
+    client.run("PEXPIREAT hash 4102444800123");
+    let others = ["empty", "long", "hash", "none", "stream"].map(key);
+    let careful = session(&server).await.read(&others).await.unwrap();
+    let session = session(&server).await;
+    let texts = session.read(&keys).await.unwrap();
+    assert_eq!(session.read(&others).await.unwrap(), careful);
+    assert_eq!(session.read_small(&others).await.unwrap(), careful);
+    let mixed = [&keys[..200], &others, &keys[200..]].concat();
+    let expected = [&texts[..200], &careful, &texts[200..]].concat();
+    assert_eq!(session.read(&mixed).await.unwrap(), expected);
+    assert_eq!(session.read_small(&mixed).await.unwrap(), expected);
+    assert_eq!(session.read_small(&[]).await.unwrap(), []);
+    // Written together or one by one, each is what it was.
+    let target = start();
+    let to = crate::setup::session(&target).await;
+    let count = copy(session.as_ref(), to.as_ref(), &mixed).await;
+    assert_eq!(count, 0, "none is large");
+    assert_eq!(
+        to.digests(&mixed).await.unwrap(),
+        session.digests(&mixed).await.unwrap()
+    );
+}

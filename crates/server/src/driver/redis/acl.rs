@@ -53,6 +53,8 @@ const TERM_RULES: &[&str] = &[
     "+llen",
     "+lrange",
     "+memory|usage",
+    "+mget",
+    "+mset",
     "+multi",
     "+pexpireat",
     "+pexpiretime",

@@ -2,18 +2,19 @@
 //!
 //! Strings travel as their bytes and everything else as a dump. Nothing is taken before its type and
 //! size are known, so that no server is kept from others for long by one value: what is large is
-//! reported as such and goes in pieces. Cost of a string at the source: `TYPE`, `PEXPIRETIME` and
-//! `GETRANGE`, 1.3 µs of the server's time, where `DUMP` and `PEXPIRETIME` take 1.35 and say nothing
-//! of the size beforehand.
+//! reported as such and goes in pieces. A string costs its source `PEXPIRETIME` and `GETRANGE` in one round
+//! trip, where strings are expected, and `TYPE` before them in a trip of its own where they are not. Read
+//! again, when it is known to be small, it shares one `MGET` with others; small strings without an expiry
+//! are written by `MSET`.
 
 use bytes::Bytes;
-use clockwise_client::resp::Value;
 
 use super::acl::{self, RESERVED_PREFIX};
 use super::frame::{Frame, Pipeline};
 use super::link::Link;
 use super::survey::{
-    BURST_BYTES, Found, HEAD_BYTES, Kind, Look, SMALL_BYTES, lengths, look, unless_changed,
+    self, BURST_BYTES, Expiry, Found, HEAD_BYTES, Kind, Look, SMALL_BYTES, lengths, look,
+    unless_changed,
 };
 use crate::driver::{DriverError, Item, Key, Payload, Read, WriteRefused};
 
@@ -31,6 +32,10 @@ const ELEMENTS_MAX: u64 = 10_000;
 const DUMP_BYTES_MAX: u64 = 4 << 20;
 /// Streams lie in memory as they are dumped.
 const STREAM_BYTES_MAX: u64 = 16 << 20;
+/// Values that one command reads or writes, where they are known to be small.
+const SMALL_KEYS: usize = 64;
+/// Bytes of a string that is written together with others.
+const SMALL_TEXT_BYTES_MAX: usize = 1 << 10;
 /// Keys removed by one command.
 const UNLINK_KEYS: usize = 500;
 
@@ -54,21 +59,72 @@ pub(super) async fn scan(
 
 /// The next cursor and what was listed.
 pub(super) fn read_scan(frame: &Frame) -> Option<(u64, Vec<Bytes>)> {
-    let Value::Array(reply) = frame.value() else {
+    let mut strings = frame.strings();
+    if strings.array()? != 2 {
         return None;
-    };
-    let [cursor, listed] = <[Value; 2]>::try_from(reply).ok()?;
-    let Value::Array(listed) = listed else {
-        return None;
-    };
-    let listed = listed.into_iter().map(|element| match element {
-        Value::Bulk(bytes) => Some(Bytes::from(bytes)),
-        _ => None,
-    });
-    Some((
-        cursor.as_text()?.parse().ok()?,
-        listed.collect::<Option<_>>()?,
-    ))
+    }
+    let cursor = std::str::from_utf8(&strings.string()?).ok()?.parse().ok()?;
+    let count = strings.array()?;
+    let listed: Option<Vec<Bytes>> = (0..count).map(|_| strings.string()).collect();
+    Some((cursor, listed?))
+}
+
+/// As [`read`], of keys that were small strings when they were last read: many of them are read by
+/// one command.
+pub(super) async fn read_small(link: &Link, keys: &[Key]) -> Result<Vec<Read>, DriverError> {
+    let keys = &keys[..keys.len().min(KEYS_MAX)];
+    let mut pipeline = Pipeline::with_capacity(keys.len(), 96);
+    for keys in keys.chunks(SMALL_KEYS) {
+        let mut args: Vec<&[u8]> = vec![b"MGET"];
+        args.extend(keys.iter().map(Bytes::as_ref));
+        pipeline.push(&args);
+    }
+    for key in keys {
+        pipeline.push(&[b"PEXPIRETIME", key]);
+    }
+    let mut frames = link.call("MGET", pipeline).await?.into_iter();
+    let mut texts = Vec::with_capacity(keys.len());
+    for frame in frames.by_ref().take(keys.len().div_ceil(SMALL_KEYS)) {
+        let frame = link.check("MGET", frame)?;
+        let mut strings = frame.strings();
+        let count = strings.array().ok_or_else(|| link.odd("MGET", &frame))?;
+        for _ in 0..count {
+            let text = strings.string_or_null();
+            texts.push(text.ok_or_else(|| link.odd("MGET", &frame))?);
+        }
+    }
+    let mut reads = Vec::with_capacity(keys.len());
+    let mut others = Vec::new();
+    for (text, expiry) in texts.into_iter().zip(frames) {
+        let expires_at_ms = match (survey::expiry_of(link, &expiry)?, &text) {
+            (Expiry::Gone, _) => {
+                reads.push(Read::Gone);
+                continue;
+            }
+            // There, and no string any more.
+            (_, None) => {
+                others.push(reads.len());
+                reads.push(Read::Gone);
+                continue;
+            }
+            (Expiry::Never, Some(_)) => None,
+            (Expiry::At(ms), Some(_)) => Some(ms),
+        };
+        reads.push(Read::Item(Item {
+            payload: Payload::Text(text.unwrap_or_default()),
+            expires_at_ms,
+            untracked: false,
+        }));
+    }
+    let names: Vec<Key> = others.iter().map(|&rank| keys[rank].clone()).collect();
+    let mut read_again = 0;
+    while read_again < names.len() {
+        for read in read(link, &names[read_again..]).await? {
+            reads[others[read_again]] = read;
+            read_again += 1;
+        }
+    }
+    Ok(reads)
 }
 
 /// What is known of a key while it is read.
@@ -225,14 +281,47 @@ pub(super) async fn write(
         .map(|(key, item)| key.len() + item.payload.len() + 96)
         .sum();
     let mut pipeline = Pipeline::with_capacity(1, bytes);
-    for (key, item) in items {
-        push_item(&mut pipeline, key, item);
+    let mut counts = Vec::with_capacity(items.len());
+    let mut rest = items;
+    while let Some((key, item)) = rest.first() {
+        let run = rest
+            .iter()
+            .take(SMALL_KEYS)
+            .take_while(|(_, item)| is_plain(item));
+        let count = run.count().max(1);
+        let (now, later) = rest.split_at(count);
+        if count == 1 {
+            push_item(&mut pipeline, key, item);
+        } else {
+            push_together(&mut pipeline, now);
+        }
+        counts.push(count);
+        rest = later;
     }
     let frames = link.call("RESTORE", pipeline).await?;
-    frames
-        .into_iter()
-        .map(|frame| written(link, &frame))
-        .collect()
+    let mut results = Vec::with_capacity(items.len());
+    for (frame, count) in frames.iter().zip(counts) {
+        let result = written(link, frame)?;
+        results.extend(std::iter::repeat_n(result, count));
+    }
+    Ok(results)
+}
+
+/// Whether it may be written together with others: all of them, or none, are stored.
+fn is_plain(item: &Item) -> bool {
+    let is_small =
+        matches!(&item.payload, Payload::Text(text) if text.len() <= SMALL_TEXT_BYTES_MAX);
+    is_small && item.expires_at_ms.is_none()
+}
+
+fn push_together(pipeline: &mut Pipeline, items: &[(Key, Item)]) {
+    let mut args: Vec<&[u8]> = vec![b"MSET"];
+    for (key, item) in items {
+        if let Payload::Text(text) = &item.payload {
+            args.extend([key.as_ref(), text.as_ref()]);
+        }
+    }
+    pipeline.push(&args);
 }
 
 fn push_item(pipeline: &mut Pipeline, key: &Key, item: &Item) {

@@ -65,6 +65,14 @@ impl Frame {
         u64::try_from(self.integer()?).ok()
     }
 
+    /// The strings and arrays of the reply one after the other, in place.
+    pub(super) fn strings(&self) -> Strings<'_> {
+        Strings {
+            bytes: &self.bytes,
+            at: 0,
+        }
+    }
+
     /// The reply as a tree.
     pub(super) fn value(&self) -> Value {
         match Value::parse(&self.bytes) {
@@ -76,6 +84,48 @@ impl Frame {
 
     fn line(&self) -> &[u8] {
         &self.bytes[1..self.bytes.len() - 2]
+    }
+}
+
+/// Reads a reply of arrays and strings from its beginning.
+pub(super) struct Strings<'a> {
+    bytes: &'a Bytes,
+    at: usize,
+}
+
+impl Strings<'_> {
+    /// The elements of the array that begins here; `None` when none does.
+    pub(super) fn array(&mut self) -> Option<usize> {
+        self.header(b'*')
+    }
+
+    /// The string that begins here, as a slice of the reply.
+    pub(super) fn string(&mut self) -> Option<Bytes> {
+        let length = self.header(b'$')?;
+        let end = self.at.checked_add(length)?;
+        let string = (end + 2 <= self.bytes.len()).then(|| self.bytes.slice(self.at..end))?;
+        self.at = end + 2;
+        Some(string)
+    }
+
+    /// The string that begins here, or nothing where a null does.
+    pub(super) fn string_or_null(&mut self) -> Option<Option<Bytes>> {
+        let rest = self.bytes.get(self.at..)?;
+        for null in [&b"_\r\n"[..], b"$-1\r\n"] {
+            if rest.starts_with(null) {
+                self.at += null.len();
+                return Some(None);
+            }
+        }
+        self.string().map(Some)
+    }
+
+    fn header(&mut self, kind: u8) -> Option<usize> {
+        let rest = self.bytes.get(self.at..)?;
+        let line = &rest[..memchr::memchr(b'\r', rest)?];
+        let number = line.strip_prefix(&[kind])?;
+        self.at += line.len() + 2;
+        std::str::from_utf8(number).ok()?.parse().ok()
     }
 }
 

@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -148,6 +149,8 @@ pub(super) struct Link {
     peer: Peer,
     greeting: Greeting,
     abilities: Abilities,
+    // Whether the keys looked at last were all strings.
+    texts: AtomicBool,
     call_patience: Duration,
     requests: mpsc::Sender<Request>,
     /// Why the connection ended, once it has.
@@ -177,6 +180,7 @@ impl Link {
             peer,
             greeting,
             abilities: Abilities::default(),
+            texts: AtomicBool::new(false),
             call_patience: patience.call,
             requests,
             ended,
@@ -192,6 +196,15 @@ impl Link {
 
     pub(super) fn abilities(&self) -> Abilities {
         self.abilities
+    }
+
+    /// Whether the next keys are expected to be strings: only a guess, of which nothing but speed depends.
+    pub(super) fn expects_texts(&self) -> bool {
+        self.texts.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn expect_texts(&self, texts: bool) {
+        self.texts.store(texts, Ordering::Relaxed);
     }
 
     /// How long one call is waited for.

@@ -127,6 +127,10 @@ impl Session for RedisSession {
         copy::read(&self.primary.link, keys).await
     }
 
+    async fn read_small(&self, keys: &[Key]) -> Result<Vec<Read>, DriverError> {
+        copy::read_small(&self.primary.link, keys).await
+    }
+
     async fn write(
         &self,
         items: Vec<(Key, Item)>,

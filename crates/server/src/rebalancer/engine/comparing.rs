@@ -1,6 +1,9 @@
 //! Comparing both sides while the source goes on serving, in both directions: what the source has must
 //! be equal at its target, and what a target has must exist at the source.
 //!
+//! Values are read anew on both sides. Which keys there are at the source is known from copying them, unless
+//! they were too many to remember: then it is listed again. A target is listed always.
+//!
 //! A difference proves nothing at first: the key may have been touched a moment ago. Once the stream has
 //! delivered everything up to the comparison, those that nobody touched are looked at a second time;
 //! what still differs is counted and copied again.
@@ -12,11 +15,12 @@ use clockwise_cluster::handoff::{Event, Server};
 
 use super::super::progress::{add, set};
 use super::ops::{self, At, Check, Content, Ends, OpError};
+use super::remembered::Size;
 use super::{Done, Engine, Job, SCAN_COUNT};
 use crate::driver::Key;
 
 /// Keys that are compared in one round trip.
-const BATCH_KEYS_MAX: usize = 128;
+const BATCH_KEYS_MAX: usize = 256;
 /// Listed keys that wait to be compared before a listing pauses.
 const WAITING_KEYS_MAX: usize = 4_096;
 
@@ -24,8 +28,10 @@ const WAITING_KEYS_MAX: usize = 4_096;
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     walks: Vec<Walk>,
-    /// Per lane: keys of the source that wait to be compared.
-    waiting: Vec<Vec<Key>>,
+    /// Keys of the source that wait to be compared.
+    queues: Vec<Waiting>,
+    /// Whether the source is not listed, since its keys are remembered.
+    recalls: bool,
     in_flight: u32,
     compared: u64,
     /// What follows once everything is compared.
@@ -39,6 +45,15 @@ enum Stage {
     Comparing,
     Barrier,
     SecondLook,
+}
+
+/// Keys of one lane that wait, and how many of the remembered ones have.
+#[derive(Debug)]
+struct Waiting {
+    lane: Lane,
+    size: Size,
+    keys: Vec<Key>,
+    recalled: usize,
 }
 
 /// The listing of one server.
@@ -55,8 +70,7 @@ pub(super) enum Compared {
     Walked(Server, Result<(u64, Vec<Key>), OpError>),
     Batch {
         lane: Lane,
-        keys: u64,
-        different: Result<Vec<Key>, OpError>,
+        compared: Result<ops::Comparison, OpError>,
     },
     /// Of keys that a target has, those that the source has not.
     Extra {
@@ -66,12 +80,36 @@ pub(super) enum Compared {
     SecondLook(Result<Vec<Key>, OpError>),
 }
 
+impl Comparison {
+    fn waiting(&self) -> usize {
+        self.queues.iter().map(|queue| queue.keys.len()).sum()
+    }
+
+    /// Lets a listed key wait.
+    fn wait(&mut self, lane: Lane, key: Key) {
+        let fits = |queue: &&mut Waiting| queue.lane == lane && queue.size == Size::Unknown;
+        if let Some(queue) = self.queues.iter_mut().find(fits) {
+            queue.keys.push(key);
+        }
+    }
+}
+
 impl Engine {
     pub(super) fn begin_comparison(&mut self) {
-        let lanes = self.targets.len();
-        let servers = (0..lanes)
-            .filter_map(|at| u16::try_from(at).ok())
-            .map(|at| Server::Target(Lane(at)));
+        let lanes = || (0..).take(self.targets.len()).map(Lane);
+        let servers = lanes().map(Server::Target);
+        let waiting = |lane, size| Waiting {
+            lane,
+            size,
+            keys: Vec::new(),
+            recalled: 0,
+        };
+        let queues = lanes().flat_map(|lane| {
+            let sizes = [Size::Small, Size::Unknown];
+            sizes.map(|size| waiting(lane, size))
+        });
+        let recalls = self.remembered.is_whole();
+        let source = (!recalls).then_some(Server::Source);
         let walk = |at| Walk {
             at,
             cursor: 0,
@@ -79,11 +117,9 @@ impl Engine {
             finished: false,
         };
         self.comparison = Comparison {
-            walks: std::iter::once(Server::Source)
-                .chain(servers)
-                .map(walk)
-                .collect(),
-            waiting: vec![Vec::new(); lanes],
+            walks: source.into_iter().chain(servers).map(walk).collect(),
+            queues: queues.collect(),
+            recalls,
             stage: Stage::Comparing,
             ..Comparison::default()
         };
@@ -96,26 +132,53 @@ impl Engine {
             return;
         }
         self.walk_more();
-        let scanned = self.comparison.walks.iter().all(|walk| walk.finished);
-        for lane in 0..self.comparison.waiting.len() {
+        let recalled = self.recall_more();
+        let scanned = recalled && self.comparison.walks.iter().all(|walk| walk.finished);
+        for at in 0..self.comparison.queues.len() {
             while self.comparison.in_flight < self.pace.window() {
-                let waiting = &mut self.comparison.waiting[lane];
-                if waiting.is_empty() || (waiting.len() < BATCH_KEYS_MAX && !scanned) {
+                let Waiting {
+                    lane, size, keys, ..
+                } = &mut self.comparison.queues[at];
+                if keys.is_empty() || (keys.len() < BATCH_KEYS_MAX && !scanned) {
                     break;
                 }
-                let keys = waiting.split_off(waiting.len().saturating_sub(BATCH_KEYS_MAX));
-                self.send_comparison(lane, keys);
+                let (lane, size) = (*lane, *size);
+                let keys = keys.split_off(keys.len().saturating_sub(BATCH_KEYS_MAX));
+                self.send_comparison(lane, size, keys);
             }
         }
-        let waits = self.comparison.waiting.iter().any(|keys| !keys.is_empty());
+        let waits = self.comparison.waiting() > 0;
         if scanned && !waits && self.comparison.in_flight == 0 {
             self.comparison.stage = Stage::Barrier;
             self.ask_for_barrier();
         }
     }
 
+    /// Lets remembered keys wait, some at a time; true when all of them have.
+    fn recall_more(&mut self) -> bool {
+        let Comparison {
+            queues, recalls, ..
+        } = &mut self.comparison;
+        let mut all = true;
+        for queue in queues.iter_mut().filter(|_| *recalls) {
+            if queue.keys.len() >= BATCH_KEYS_MAX {
+                all = false;
+                continue;
+            }
+            let (lane, size) = (queue.lane, queue.size);
+            let keys = self
+                .remembered
+                .some(lane, size, queue.recalled, WAITING_KEYS_MAX);
+            all &= keys.len() < WAITING_KEYS_MAX;
+            queue.recalled += keys.len();
+            let counts = |key: &Key| !self.copier.will_be_copied(lane, key);
+            queue.keys.extend(keys.into_iter().filter(counts));
+        }
+        all
+    }
+
     fn walk_more(&mut self) {
-        let waiting: usize = self.comparison.waiting.iter().map(Vec::len).sum();
+        let waiting = self.comparison.waiting();
         for walk in &mut self.comparison.walks {
             let paused = walk.at == Server::Source && waiting >= WAITING_KEYS_MAX;
             if walk.scanning || walk.finished || paused {
@@ -135,20 +198,12 @@ impl Engine {
         }
     }
 
-    fn send_comparison(&mut self, lane: usize, keys: Vec<Key>) {
-        let Ok(lane) = u16::try_from(lane).map(Lane) else {
-            return;
-        };
+    fn send_comparison(&mut self, lane: Lane, size: Size, keys: Vec<Key>) {
         let Some(ends) = self.ends(lane) else { return };
         self.comparison.in_flight += 1;
         self.trips.push(Box::pin(async move {
-            let count = keys.len() as u64;
-            let different = ops::compare(ends, keys).await;
-            Done::Compared(Compared::Batch {
-                lane,
-                keys: count,
-                different,
-            })
+            let compared = ops::compare(ends, keys, size).await;
+            Done::Compared(Compared::Batch { lane, compared })
         }));
     }
 
@@ -157,13 +212,13 @@ impl Engine {
             Compared::Walked(at, Ok((cursor, keys))) => self.walked(at, cursor, keys),
             Compared::Batch {
                 lane,
-                keys,
-                different: Ok(different),
+                compared: Ok(compared),
             } => {
                 self.comparison.in_flight -= 1;
-                self.comparison.compared += keys;
-                add(&self.handoff.counters.compared, keys);
-                different
+                self.comparison.compared += compared.keys;
+                add(&self.handoff.counters.compared, compared.keys);
+                compared
+                    .different
                     .into_iter()
                     .for_each(|key| self.copier.suspect(lane, key));
             }
@@ -182,7 +237,7 @@ impl Engine {
             }
             Compared::Walked(_, Err(error))
             | Compared::Batch {
-                different: Err(error),
+                compared: Err(error),
                 ..
             }
             | Compared::Extra {
@@ -205,19 +260,25 @@ impl Engine {
     }
 
     fn wait_for_comparison(&mut self, keys: Vec<Key>) {
+        let lane_of = self.handoff.lane_of(&self.lanes);
         for key in keys {
-            if let Some(lane) = self.handoff.lane(&key, &self.lanes)
+            if let Some(lane) = lane_of(&key)
                 && !self.copier.will_be_copied(lane, &key)
             {
-                self.comparison.waiting[usize::from(lane.0)].push(key);
+                self.comparison.wait(lane, key);
             }
         }
     }
 
     /// What a target has of the moving set must exist at the source.
     fn look_for_extra(&mut self, lane: Lane, mut keys: Vec<Key>) {
-        keys.retain(|key| self.handoff.lane(key, &self.lanes) == Some(lane));
-        keys.retain(|key| !self.copier.will_be_copied(lane, key));
+        let lane_of = self.handoff.lane_of(&self.lanes);
+        // One that is remembered is compared, and would differ.
+        keys.retain(|key| {
+            !self.remembered.has(key)
+                && lane_of(key) == Some(lane)
+                && !self.copier.will_be_copied(lane, key)
+        });
         let Some(link) = self.source.clone().filter(|_| !keys.is_empty()) else {
             return;
         };

@@ -1,12 +1,13 @@
 //! Listing a source, copying what moves, and the rounds over what was touched meanwhile.
 
-use clockwise_cluster::copier::{Batch, CopyStop, Lane, Next, Rate, Throttle};
+use clockwise_cluster::copier::{Batch, CopyStop, Found, Lane, Next, Rate, Throttle};
 use clockwise_cluster::handoff::{Event, RoundReport, Server};
 use tokio::time::{Duration, Instant};
 
 use super::super::progress::{add, set};
 use super::super::translate;
 use super::ops::{self, At, BatchOutcome, BigOutcome, Check, OpError};
+use super::remembered::{SMALL_BYTES_MAX, Size};
 use super::{Done, Engine, Job, SCAN_COUNT};
 use crate::driver::{Key, WriteRefused};
 
@@ -124,9 +125,11 @@ impl Engine {
         self.listing.scanning = false;
         self.listing.cursor = cursor;
         self.listing.finished = cursor == 0;
+        let lane_of = self.handoff.lane_of(&self.lanes);
         for key in keys {
-            if let Some(lane) = self.handoff.lane(&key, &self.lanes) {
-                self.copier.listed(lane, key);
+            if let Some(lane) = lane_of(&key) {
+                // A key of its own, not a slice of a reply that would be kept for it.
+                self.copier.listed(lane, Key::copy_from_slice(&key));
             }
         }
         set(&self.handoff.counters.listed, self.copier.counts().listed);
@@ -172,6 +175,16 @@ impl Engine {
             Err(error) => return self.broke(error).await,
         };
         let lane = batch.lane;
+        for (key, found) in batch.keys.iter().zip(&found) {
+            match found {
+                Found::Value { bytes, untracked } => {
+                    let small = *bytes <= SMALL_BYTES_MAX && !untracked;
+                    let size = if small { Size::Small } else { Size::Unknown };
+                    self.remembered.note(lane, key, size);
+                }
+                Found::Gone | Found::Big => {}
+            }
+        }
         self.copier
             .read(&mut batch, &found, &mut self.handoff.mandate.throttle());
         self.copier.landed(batch);
@@ -201,6 +214,7 @@ impl Engine {
             Err(error) => return self.broke(error).await,
         };
         self.copier.big_landed(bytes, part);
+        self.remembered.note(lane, &key, Size::Unknown);
         if let Some(refused) = refused {
             return self.refused(lane, refused);
         }

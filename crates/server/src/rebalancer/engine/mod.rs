@@ -9,6 +9,7 @@ mod comparing;
 mod copying;
 mod ops;
 mod parts;
+mod remembered;
 mod simple;
 mod tracking;
 mod walk;
@@ -30,6 +31,7 @@ use self::comparing::Comparison;
 use self::copying::{Listing, Rounds};
 use self::ops::{Check, Ends, OpError};
 use self::parts::Parts;
+use self::remembered::Remembered;
 use self::tracking::{Heard, Listener};
 use super::mandate::Mandate;
 use super::progress::{Counters, set};
@@ -58,11 +60,13 @@ pub(super) struct Handoff {
 }
 
 impl Handoff {
-    /// The lane of a key that this handoff moves.
-    fn lane(&self, key: &[u8], lanes: &[Option<Lane>]) -> Option<Lane> {
-        let moving = self.view.moving_set(&self.id)?;
-        let target = moving.target(self.view.position(key))?;
-        lanes[target.get()]
+    /// Says the lane of a key that this handoff moves.
+    fn lane_of<'a>(&'a self, lanes: &'a [Option<Lane>]) -> impl Fn(&[u8]) -> Option<Lane> + 'a {
+        let moving = self.view.moving_set(&self.id);
+        move |key| {
+            let target = moving.as_ref()?.target(self.view.position(key))?;
+            lanes[target.get()]
+        }
     }
 
     fn lanes(&self) -> Vec<Option<Lane>> {
@@ -144,6 +148,7 @@ pub(super) struct Engine {
     listing: Listing,
     rounds: Rounds,
     parts: Parts,
+    remembered: Remembered,
     comparison: Comparison,
     check: Check,
     backlogged: bool,
@@ -173,6 +178,7 @@ impl Engine {
             listing: Listing::default(),
             rounds: Rounds::default(),
             parts: Parts::default(),
+            remembered: Remembered::new(handoff.targets.len()),
             comparison: Comparison::default(),
             check: Check::Later,
             backlogged: false,
@@ -265,8 +271,9 @@ impl Engine {
     }
 
     fn touched(&mut self, keys: &[Key]) {
+        let lane_of = self.handoff.lane_of(&self.lanes);
         for key in keys {
-            if let Some(lane) = self.handoff.lane(key, &self.lanes) {
+            if let Some(lane) = lane_of(key) {
                 // A key of its own, not a slice of a buffer that would be kept for it.
                 self.copier.touched(lane, Key::copy_from_slice(key));
             }

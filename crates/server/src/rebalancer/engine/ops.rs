@@ -10,6 +10,7 @@ use clockwise_cluster::handoff::Server;
 
 use super::super::mandate::Mandate;
 use super::super::station::Link;
+use super::remembered::Size;
 use crate::driver::{Digest, DriverError, Item, Key, PieceRead, Read, Untracked, WriteRefused};
 
 /// Times a large value is begun anew because its staging value went away.
@@ -73,7 +74,8 @@ pub(super) async fn copy(
     keys: Vec<Key>,
     check: Check,
 ) -> Result<BatchOutcome, OpError> {
-    let reads = read_all(&ends.source, &keys).await.at(Server::Source)?;
+    let reads = read_all(&ends.source, &keys, Size::Unknown).await;
+    let reads = reads.at(Server::Source)?;
     let found = reads.iter().map(found).collect();
     let (mut items, mut gone) = (Vec::with_capacity(keys.len()), Vec::new());
     for (key, read) in keys.iter().zip(&reads) {
@@ -128,10 +130,14 @@ fn found(read: &Read) -> Found {
 }
 
 /// Reads all keys, however many answers that takes.
-async fn read_all(link: &Link, keys: &[Key]) -> Result<Vec<Read>, DriverError> {
-    let mut reads = link.session.read(keys).await?;
+async fn read_all(link: &Link, keys: &[Key], size: Size) -> Result<Vec<Read>, DriverError> {
+    let mut reads = Vec::with_capacity(keys.len());
     while reads.len() < keys.len() {
-        let more = link.session.read(&keys[reads.len()..]).await?;
+        let rest = &keys[reads.len()..];
+        let more = match size {
+            Size::Small => link.session.read_small(rest).await?,
+            Size::Unknown => link.session.read(rest).await?,
+        };
         if more.is_empty() {
             break;
         }
@@ -140,19 +146,44 @@ async fn read_all(link: &Link, keys: &[Key]) -> Result<Vec<Read>, DriverError> {
     Ok(reads)
 }
 
-/// Compares keys on both sides and names those that differ.
-pub(super) async fn compare(ends: Ends, keys: Vec<Key>) -> Result<Vec<Key>, OpError> {
-    let reads = read_all(&ends.source, &keys).await.at(Server::Source)?;
-    differences(&ends, &keys, &reads).await
+/// What comparing keys has shown.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    /// How many of them the source has.
+    pub(super) keys: u64,
+    pub(super) different: Vec<Key>,
+}
+
+/// Compares keys on both sides.
+pub(super) async fn compare(ends: Ends, keys: Vec<Key>, size: Size) -> Result<Comparison, OpError> {
+    let (source, target) = futures_util::join!(
+        read_all(&ends.source, &keys, size),
+        read_all(&ends.target, &keys, size)
+    );
+    let (source, target) = (source.at(Server::Source)?, target.at(ends.target_server())?);
+    let there = source.iter().filter(|read| **read != Read::Gone).count();
+    Ok(Comparison {
+        keys: there as u64,
+        different: different_reads(&ends, &keys, &source, &target).await?,
+    })
+}
+
+/// The keys that a target has otherwise than they were just read at the source.
+async fn differences(ends: &Ends, keys: &[Key], source: &[Read]) -> Result<Vec<Key>, OpError> {
+    let target = read_all(&ends.target, keys, Size::Unknown).await;
+    let target = target.at(ends.target_server())?;
+    different_reads(ends, keys, source, &target).await
 }
 
 /// Equal bytes are equal values. Where bytes differ the contents decide, since a server may serialise one
 /// value in many ways.
-async fn differences(ends: &Ends, keys: &[Key], source: &[Read]) -> Result<Vec<Key>, OpError> {
-    let target = read_all(&ends.target, keys)
-        .await
-        .at(ends.target_server())?;
-    let pairs = keys.iter().zip(source.iter().zip(&target));
+async fn different_reads(
+    ends: &Ends,
+    keys: &[Key],
+    source: &[Read],
+    target: &[Read],
+) -> Result<Vec<Key>, OpError> {
+    let pairs = keys.iter().zip(source.iter().zip(target));
     let doubtful = pairs.filter(|(_, (source, target))| !same_bytes(source, target));
     let (large, whole): (Vec<_>, Vec<_>) =
         doubtful.partition(|(_, (source, _))| matches!(source, Read::Big { .. }));
