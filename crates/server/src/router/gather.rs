@@ -231,8 +231,9 @@ impl Gather {
         };
         let mut at = self.answers.len() + (reply.len() - rest.len());
         self.answers.extend_from_slice(reply);
+        let mut scanner = ReplyScanner::new(usize::MAX);
         for key in keys {
-            let Ok(Some(value)) = ReplyScanner::new(usize::MAX).scan(rest) else {
+            let Ok(Some(value)) = scanner.scan(rest) else {
                 return false;
             };
             self.values[*key as usize] = (at as u32, value.bytes as u32);
