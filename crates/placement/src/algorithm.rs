@@ -99,22 +99,27 @@ pub trait Algorithm: Owners {
     }
 }
 
-/// The members after a change.
-fn edit_members(members: &[Member], edit: &Edit) -> Result<Vec<Member>, PlacementError> {
-    let mut members = members.to_vec();
-    let position = |members: &[Member], id: &NodeId| {
-        let at = members.iter().position(|member| member.id == *id);
-        at.ok_or_else(|| PlacementError::NotAMember { node: id.clone() })
-    };
-    match edit {
-        Edit::Join(member) => members.push(member.clone()),
-        Edit::Leave(id) => drop(members.remove(position(&members, id)?)),
-        Edit::Reweight(id, weight) => {
-            let at = position(&members, id)?;
-            members[at].weight = *weight;
+impl Edit {
+    /// The members after the change.
+    ///
+    /// # Errors
+    /// When the node that goes or gets another weight is no member.
+    pub fn of(&self, members: &[Member]) -> Result<Vec<Member>, PlacementError> {
+        let mut members = members.to_vec();
+        let position = |members: &[Member], id: &NodeId| {
+            let at = members.iter().position(|member| member.id == *id);
+            at.ok_or_else(|| PlacementError::NotAMember { node: id.clone() })
+        };
+        match self {
+            Self::Join(member) => members.push(member.clone()),
+            Self::Leave(id) => drop(members.remove(position(&members, id)?)),
+            Self::Reweight(id, weight) => {
+                let at = position(&members, id)?;
+                members[at].weight = *weight;
+            }
         }
+        Ok(members)
     }
-    Ok(members)
 }
 
 /// The members of a numbered list after a change: only the last can go, and none has a weight.
@@ -129,7 +134,7 @@ fn edit_numbered(
         Edit::Leave(id) if members.last().is_some_and(|last| last.id != *id) => {
             unsupported("remove a node that is not the last")
         }
-        edit => Ok(edit_members(members, edit)?),
+        edit => Ok(edit.of(members)?),
     }
 }
 
@@ -181,13 +186,25 @@ impl Slots {
     /// # Errors
     /// As [`SlotsSpec::plan`].
     pub fn new(spec: SlotsSpec) -> Result<Self, PlacementError> {
+        Self::planned(spec, None)
+    }
+
+    /// Plans the slots of a pool that has others, however much has changed, and keeps what it can of them.
+    ///
+    /// # Errors
+    /// As [`SlotsSpec::plan`].
+    pub fn following(spec: SlotsSpec, current: &Placement) -> Result<Self, PlacementError> {
+        Self::planned(spec, Some(current))
+    }
+
+    fn planned(spec: SlotsSpec, current: Option<&Placement>) -> Result<Self, PlacementError> {
         let rules = SlotsSpec {
             members: Vec::new(),
             ..spec.clone()
         };
         Ok(Self {
             rules,
-            placement: spec.plan(None)?.placement,
+            placement: spec.plan(current)?.placement,
         })
     }
 
@@ -218,16 +235,11 @@ impl Algorithm for Slots {
     }
 
     fn edited(&self, edit: &Edit) -> Result<Box<dyn Algorithm>, EditError> {
-        let members = edit_members(self.placement.nodes(), edit)?;
         let spec = SlotsSpec {
-            members,
+            members: edit.of(self.placement.nodes())?,
             ..self.rules.clone()
         };
-        let placement = spec.plan(Some(&self.placement))?.placement;
-        Ok(Box::new(Self {
-            rules: self.rules.clone(),
-            placement,
-        }))
+        Ok(Box::new(Self::following(spec, &self.placement)?))
     }
 
     fn intervals(&self) -> Option<&Placement> {
@@ -241,7 +253,7 @@ impl Algorithm for Rendezvous {
     }
 
     fn edited(&self, edit: &Edit) -> Result<Box<dyn Algorithm>, EditError> {
-        let members = edit_members(self.nodes(), edit)?;
+        let members = edit.of(self.nodes())?;
         Ok(Box::new(Self::new(self.scheme().clone(), members)?))
     }
 
@@ -263,7 +275,7 @@ impl Algorithm for Maglev {
     }
 
     fn edited(&self, edit: &Edit) -> Result<Box<dyn Algorithm>, EditError> {
-        let members = edit_members(self.nodes(), edit)?;
+        let members = edit.of(self.nodes())?;
         Ok(Box::new(Self::new(
             self.scheme().clone(),
             members,
@@ -304,7 +316,7 @@ impl Algorithm for Modulo {
                 what: "weigh nodes",
             });
         }
-        let members = edit_members(self.nodes(), edit)?;
+        let members = edit.of(self.nodes())?;
         Ok(Box::new(Self::new(self.scheme().clone(), members)?))
     }
 }

@@ -1,7 +1,6 @@
 //! Where a node stands: the things that fail together, outermost first.
 
 use alloc::sync::Arc;
-use core::cmp::Ordering;
 use core::fmt;
 use core::str::FromStr;
 
@@ -41,12 +40,6 @@ impl Domain {
     /// The components, outermost first.
     pub fn levels(&self) -> impl Iterator<Item = &str> {
         self.0.split('/').filter(|component| !component.is_empty())
-    }
-
-    /// Compares paths level by level, without taking them apart: a separator comes before all characters.
-    pub(crate) fn cmp_by_level(&self, other: &Self) -> Ordering {
-        let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
-        self.0.bytes().map(rank).cmp(other.0.bytes().map(rank))
     }
 
     /// The path as text; empty when no place is known.

@@ -1,10 +1,12 @@
 //! Which nodes share which failure domains, as small numbers.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
 use crate::domain::DOMAIN_DEPTH_MAX;
-use crate::{Member, NodeIx, PlacementError};
+use crate::{Domain, Member, NodeIx, PlacementError};
 
 /// How many of the nodes already taken share each level's domain with a candidate, outermost first.
 ///
@@ -21,6 +23,24 @@ pub(crate) struct Topology {
     outermost: usize,
 }
 
+/// A path in the order of its levels, for which a separator comes before all characters.
+#[derive(PartialEq, Eq)]
+struct ByLevel<'a>(&'a Domain);
+
+impl Ord for ByLevel<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
+        let ranks = |path: &Self| path.0.as_str().bytes().map(rank);
+        ranks(self).cmp(ranks(other))
+    }
+}
+
+impl PartialOrd for ByLevel<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl Topology {
     /// Numbers the domains of `members`, which must not differ in depth.
     pub(crate) fn new(members: &[Member]) -> Result<Self, PlacementError> {
@@ -34,23 +54,30 @@ impl Topology {
                 other_depth: depth,
             });
         }
-        let mut domains = alloc::vec![0; members.len() * depth];
-        if depth > 0 {
-            let mut by_path: Vec<usize> = (0..members.len()).collect();
-            by_path.sort_by(|&a, &b| members[a].domain.cmp_by_level(&members[b].domain));
-            for pair in by_path.windows(2) {
-                let (a, b) = (&members[pair[0]].domain, &members[pair[1]].domain);
-                let shared = a
-                    .levels()
-                    .zip(b.levels())
-                    .take_while(|(a, b)| a == b)
-                    .count();
+        // Members are many and paths are few: each path is numbered once.
+        let mut paths: BTreeMap<ByLevel<'_>, usize> = BTreeMap::new();
+        let path_of_member: Vec<usize> = members
+            .iter()
+            .map(|member| {
+                let next = paths.len();
+                *paths.entry(ByLevel(&member.domain)).or_insert(next)
+            })
+            .collect();
+        let mut rows = alloc::vec![0; paths.len() * depth];
+        let mut last: Option<(&Domain, usize)> = None;
+        for (&ByLevel(path), &at) in &paths {
+            if let Some((before, last)) = last {
+                let pairs = before.levels().zip(path.levels());
+                let shared = pairs.take_while(|(a, b)| a == b).count();
                 for level in 0..depth {
-                    let step = u16::from(level >= shared);
-                    domains[pair[1] * depth + level] = domains[pair[0] * depth + level] + step;
+                    rows[at * depth + level] =
+                        rows[last * depth + level] + u16::from(level >= shared);
                 }
             }
+            last = Some((path, at));
         }
+        let row = |&path: &usize| &rows[path * depth..][..depth];
+        let domains: Vec<u16> = path_of_member.iter().flat_map(row).copied().collect();
         let highest = domains.iter().step_by(depth.max(1)).max();
         let outermost = highest.map_or(members.len(), |&highest| usize::from(highest) + 1);
         Ok(Self {
