@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use crate::admin::refusal::{Code, Refusal};
-use crate::up::run::{Listens, UpError};
+use crate::up::error::{Listens, UpError};
 
 /// The documented exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

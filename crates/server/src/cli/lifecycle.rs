@@ -10,6 +10,7 @@ use super::exit::{Exit, Failure};
 use super::output::{self, Format};
 use crate::up::data_dir::{DataDir, DataDirError};
 use crate::up::down::{Ended, down};
+use crate::up::first::Wish;
 use crate::up::redis_server::Persist;
 use crate::up::run::{self, UpOptions};
 use crate::up::settings::Engine;
@@ -55,6 +56,16 @@ pub(super) struct UpArgs {
     /// Threads of the router; as many as there are cores without it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     workers: Option<u16>,
+    /// Hash only what stands in the first braces of a key, so that `{user:1}.name` and `{user:1}.mail` share
+    /// a node; decided when the pool is made.
+    #[arg(long)]
+    hash_tags: bool,
+    /// Let clients run scripts, which must declare their keys; decided when the pool is made.
+    #[arg(long)]
+    scripts: bool,
+    /// A file, readable by its owner only, with the password that clients must give.
+    #[arg(long, env = "CLOCKWISE_PASSWORD_FILE", value_name = "FILE")]
+    password_file: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -78,15 +89,23 @@ pub(super) fn up(args: UpArgs, format: Format) -> Result<Exit, Failure> {
         engine,
         persist,
         workers,
+        hash_tags,
+        scripts,
+        password_file,
     } = args;
     let options = UpOptions {
         listen,
         admin,
         dir,
-        nodes,
+        wish: Wish {
+            nodes,
+            hash_tags,
+            scripts,
+        },
         engine,
         persist,
         workers,
+        password_file,
     };
     let ready = |ready: &run::Ready| match format {
         Format::Table => output::line(&ready.to_string()),

@@ -29,20 +29,22 @@ pub(super) struct Card {
     pub(super) continues: Option<Incarnation>,
 }
 
-/// The card in a node's folder.
+/// The card in a node's folder; one that cannot be made out is as good as none.
 pub(super) fn read(folder: &Path) -> io::Result<Option<Card>> {
     read_json(&folder.join(CARD))
 }
 
-/// What the last server saved when it ended in good order; `None` if it did not, or saves nothing.
+/// What the last server saved when it ended in good order; `None` if it did not, saves nothing, or left a
+/// note that cannot be made out.
 pub(super) fn saved(folder: &Path) -> io::Result<Option<Incarnation>> {
     read_json(&folder.join(SAVED))
 }
 
 /// A server runs: its card takes the place of what the last one left.
 pub(super) fn begin(folder: &Path, card: &Card) -> Result<(), DataDirError> {
-    write_json(&folder.join(CARD), card)?;
-    remove(&folder.join(SAVED))
+    // In this order: a note that outlived its server would vouch for a later one.
+    remove(&folder.join(SAVED))?;
+    write_json(&folder.join(CARD), card)
 }
 
 /// The server has ended.
@@ -55,9 +57,16 @@ pub(super) fn end(folder: &Path, saved: Option<&Incarnation>) -> Result<(), Data
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(serde_json::from_str(&text)?)),
+        Ok(text) => Ok(serde_json::from_str(&text)
+            .inspect_err(
+                |error| tracing::warn!(path = %path.display(), %error, "not readable, passed over"),
+            )
+            .ok()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+        Err(error) => Err(io::Error::new(
+            error.kind(),
+            format!("{}: {error}", path.display()),
+        )),
     }
 }
 

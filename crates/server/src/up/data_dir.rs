@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use clockwise_placement::NodeId;
 
+/// Held by the process that runs on the folder; made by the record's store.
+pub const LOCK: &str = "lock";
 /// Where the command line finds the admin API of the process that holds the folder.
 pub const ADMIN_ADDRESS: &str = "admin.addr";
 /// Where the router is that clients connect to.

@@ -6,9 +6,9 @@ use clockwise_client::credentials::{CredentialError, Password};
 use clockwise_client::store::{FileOptions, FileStore, OpenError};
 use tokio::time::sleep;
 
-use super::data_dir::{ADMIN_ADDRESS, DataDir, DataDirError, LISTEN_ADDRESS, NODES_PASSWORD};
+use super::data_dir::{ADMIN_ADDRESS, DataDir, DataDirError, LISTEN_ADDRESS, LOCK, NODES_PASSWORD};
 use super::process::ProcessId;
-use super::redis_server::{RedisServerError, RedisServers};
+use super::redis_server::{Persist, RedisServerError, RedisServers};
 use super::settings::{Settings, SettingsError};
 
 /// `up` gives itself ten seconds.
@@ -81,10 +81,11 @@ pub fn down(dir: &DataDir) -> Result<Ended, DownError> {
 
 async fn end(dir: &DataDir) -> Result<Ended, DownError> {
     let mut ended = Ended::default();
-    let Some(settings) = Settings::kept(dir)? else {
+    let kept = Settings::kept(dir);
+    if matches!(kept, Ok(None)) && !dir.path().join(LOCK).exists() {
         // Nothing was ever started on it.
         return Ok(ended);
-    };
+    }
     // Whoever opens the record for writing holds the folder.
     let _held = match FileStore::open(dir.path(), FileOptions::default()) {
         Ok(held) => held,
@@ -96,7 +97,13 @@ async fn end(dir: &DataDir) -> Result<Ended, DownError> {
         Err(error) => return Err(error.into()),
     };
     let password = Password::load_or_create(&dir.path().join(NODES_PASSWORD))?;
-    let servers = RedisServers::new(dir.clone(), settings.persist, password);
+    // What servers keep matters to those that start, not to those that end.
+    let persist = kept
+        .ok()
+        .flatten()
+        .map_or(Persist::Aof, |kept| kept.persist);
+    let servers = RedisServers::new(dir.clone(), persist, password);
+    servers.begin_end();
     let deadline = Instant::now() + SERVERS_END_WITHIN;
     let mut failed = None;
     for id in dir.nodes()? {
@@ -141,7 +148,7 @@ async fn wait_for(dir: &DataDir, pid: Option<u32>) -> Result<FileStore, DownErro
     }
 }
 
-fn process(pid: Option<u32>) -> String {
+pub(super) fn process(pid: Option<u32>) -> String {
     pid.map_or_else(
         || "another process".to_owned(),
         |pid| format!("process {pid}"),

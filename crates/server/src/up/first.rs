@@ -15,6 +15,17 @@ use super::fleet::{Fleet, FleetError, Past};
 const NODES: u16 = 3;
 const POOL: &str = "default";
 
+/// What a new pool is made with; one that exists keeps what it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wish {
+    /// How many nodes; three without it.
+    pub nodes: Option<u16>,
+    /// Whether only the part of a key in braces is hashed.
+    pub hash_tags: bool,
+    /// Whether clients may run scripts.
+    pub scripts: bool,
+}
+
 /// Why there is no pool to serve.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -37,6 +48,14 @@ pub enum FirstError {
     /// A server came up at an address that no record can have.
     #[error("a server's address cannot be recorded: {0}")]
     Address(#[from] AddressError),
+    /// The pool on this folder was made without what is asked for.
+    #[error(
+        "the pool on this folder was made without {option}, and keeps it so: leave it out, or use another folder"
+    )]
+    Settled {
+        /// The option.
+        option: &'static str,
+    },
     /// The system's random source failed.
     #[error("no random bytes: {0}")]
     Random(getrandom::Error),
@@ -54,12 +73,22 @@ pub(super) async fn settle(
     store: &dyn Store,
     dir: &DataDir,
     fleet: &Fleet,
-    nodes: Option<u16>,
+    wish: Wish,
 ) -> Result<First, FirstError> {
     match store.read().await? {
         Some(record) => {
+            if wish.hash_tags && !record.membership().scheme.hash_tags {
+                return Err(FirstError::Settled {
+                    option: "--hash-tags",
+                });
+            }
+            if wish.scripts && !record.options().scripts {
+                return Err(FirstError::Settled {
+                    option: "--scripts",
+                });
+            }
             let kept = record.membership().nodes.len();
-            if nodes.is_some_and(|asked| usize::from(asked) != kept) {
+            if wish.nodes.is_some_and(|asked| usize::from(asked) != kept) {
                 tracing::warn!(
                     nodes = kept,
                     "the folder has its nodes; add one with: clockwise node add ID"
@@ -69,7 +98,7 @@ pub(super) async fn settle(
             Ok(First { record, pasts })
         }
         None => Ok(First {
-            record: create(store, dir, fleet, nodes.unwrap_or(NODES)).await?,
+            record: create(store, dir, fleet, wish).await?,
             pasts: Vec::new(),
         }),
     }
@@ -109,10 +138,10 @@ async fn create(
     store: &dyn Store,
     dir: &DataDir,
     fleet: &Fleet,
-    nodes: u16,
+    wish: Wish,
 ) -> Result<Arc<Record>, FirstError> {
     let mut first = Vec::new();
-    for number in 1..=nodes {
+    for number in 1..=wish.nodes.unwrap_or(NODES) {
         let id: NodeId = format!("node-{number}")
             .parse()
             .expect("letters, a hyphen and digits name a node");
@@ -129,7 +158,9 @@ async fn create(
         }
         Nonce::new(bytes)
     };
-    let pool = NewPool::new(POOL.parse().expect("a word names a pool"), first);
+    let mut pool = NewPool::new(POOL.parse().expect("a word names a pool"), first);
+    pool.scheme = pool.scheme.with_hash_tags(wish.hash_tags);
+    pool.options.scripts = wish.scripts;
     let record = Record::create(pool, &mut nonces)?;
     match exhausted {
         Some(error) => Err(FirstError::Random(error)),

@@ -1,10 +1,12 @@
 //! One process that is a whole small cluster.
 
+mod answer;
 mod card;
 mod continued;
 pub mod data_dir;
 pub mod down;
-mod first;
+pub mod error;
+pub mod first;
 pub mod fleet;
 pub mod process;
 pub mod redis_server;

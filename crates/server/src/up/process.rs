@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,6 +30,30 @@ impl ProcessId {
         let state = fields.next()?;
         let started_ticks = fields.nth(18)?.parse().ok()?;
         (!matches!(state, "Z" | "X")).then_some(Self { pid, started_ticks })
+    }
+
+    /// A process of ours whose working directory is this folder or in it; `None` if there is none, or no folder.
+    ///
+    /// # Errors
+    /// When the system's list of processes cannot be read.
+    pub fn working_in(folder: &Path) -> io::Result<Option<Self>> {
+        let folder = match folder.canonicalize() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            folder => folder?,
+        };
+        for entry in fs::read_dir("/proc")? {
+            let Ok(pid) = entry?.file_name().to_string_lossy().parse() else {
+                continue;
+            };
+            // Those of other users do not say, and are not ours.
+            let works = fs::read_link(format!("/proc/{pid}/cwd"));
+            if works.is_ok_and(|works| works.starts_with(&folder))
+                && let Some(process) = Self::of(pid)
+            {
+                return Ok(Some(process));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether this very process still runs.
@@ -104,5 +129,23 @@ mod tests {
         assert!(!process.lives(), "a zombie does not live");
         child.wait().unwrap();
         assert_eq!(ProcessId::of(process.pid), None);
+    }
+
+    #[test]
+    fn a_process_is_known_by_where_it_works() {
+        let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let within = here.path().join("data");
+        fs::create_dir(&within).unwrap();
+        let found = |folder: &Path| ProcessId::working_in(folder).unwrap();
+        assert_eq!(found(here.path()), None);
+        let mut child = Command::new("sleep");
+        let mut child = child.arg("600").current_dir(&within).spawn().unwrap();
+        let process = ProcessId::of(child.id().try_into().unwrap());
+        assert!(process.is_some());
+        assert_eq!(found(here.path()), process);
+        assert_eq!(found(elsewhere.path()), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found(here.path()), None);
     }
 }

@@ -3,6 +3,8 @@
 //! A server runs in a process group of its own and outlives a killed `up`. Its folder holds a card
 //! with what makes it recognisable: process, port and run id. Whoever comes later adopts a server
 //! only if all of these and the password agree; a stranger on the same port or number is refused.
+//! An `up` that is killed before it has written the card leaves a server too: that one is known by
+//! its working directory, which is in the node's folder, and by the port of the folder's configuration.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -18,12 +20,15 @@ use std::time::{Duration, Instant};
 use clockwise_client::credentials::Password;
 use clockwise_cluster::Incarnation;
 use clockwise_placement::NodeId;
-use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
 use serde::{Deserialize, Serialize};
 
+use super::answer::Answer;
 use super::card::{self, Card};
 use super::data_dir::{DataDir, DataDirError, make_private_folder, write_private};
 use super::process::ProcessId;
+
+#[cfg(test)]
+mod tests;
 
 /// Where the path of the binary may be given.
 pub const BINARY_VARIABLE: &str = "CLOCKWISE_REDIS_SERVER";
@@ -31,13 +36,14 @@ const BINARY: &str = "redis-server";
 const CONFIG: &str = "redis.conf";
 const LOG: &str = "redis.log";
 
+/// What a server writes into its log when it starts.
+const STARTS: &str = "Redis is starting";
 /// What a server writes into its log once it has loaded its append-only file.
 const LOADED: &str = "DB loaded from append only file";
 
 /// Until a server answers; what it then needs to load its data does not count.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Between asking for a free port and using it somebody else may take it.
 const PORT_TRIES: u32 = 5;
 const PORT_FIRST: u16 = 10_240;
@@ -198,30 +204,42 @@ impl RedisServers {
     /// # Errors
     /// When the process is there and is not recognised.
     pub fn adopt(&self, id: &NodeId) -> Result<Option<RedisServer>, RedisServerError> {
-        let Some(card) = self.card(id)?.filter(|card| card.process.lives()) else {
+        let Some(left) = self.left(id)? else {
             return Ok(None);
         };
         let stranger = |why: String| RedisServerError::NotRecognised {
             id: id.clone(),
-            pid: card.process.pid,
+            pid: left.process.pid,
             why,
         };
+        let deadline = Instant::now() + READY_WITHIN;
         let answer = loop {
-            match self.ask(card.port) {
+            let waits = !self.ending.load(Ordering::Relaxed);
+            match self.ask(left.port) {
                 // However long it takes: a server that loads is busy with our own data.
-                Ok(answer) if answer.loading && !self.ending.load(Ordering::Relaxed) => {
-                    std::thread::sleep(POLL);
-                }
+                Ok(answer) if answer.loading && waits => {}
                 Ok(answer) => break answer,
+                // Whoever started it may have been killed a moment ago.
+                Err(_) if left.card.is_none() && waits && Instant::now() < deadline => {
+                    if !left.process.lives() {
+                        return Ok(None);
+                    }
+                }
                 Err(why) => return Err(stranger(why)),
             }
+            std::thread::sleep(POLL);
         };
-        if answer.pid != card.process.pid || answer.run_id != card.run_id {
+        let known = |card: &Card| card.run_id == answer.run_id;
+        if answer.pid != left.process.pid || !left.card.as_ref().is_none_or(known) {
             return Err(stranger(format!(
                 "process {} with run id {} answers",
                 answer.pid, answer.run_id
             )));
         }
+        let card = match left.card {
+            Some(card) => card,
+            None => self.begin(id, left.process, left.port, answer.run_id, 0)?,
+        };
         Ok(Some(RedisServer {
             id: id.clone(),
             port: card.port,
@@ -232,12 +250,82 @@ impl RedisServers {
         }))
     }
 
+    /// What runs as this node, by its card or, without one, by where it runs.
+    fn left(&self, id: &NodeId) -> Result<Option<Left>, RedisServerError> {
+        let folder = self.dir.node(id)?;
+        let system = |source| RedisServerError::System {
+            id: id.clone(),
+            source,
+        };
+        let card = card::read(&folder).map_err(system)?;
+        if let Some(card) = card.filter(|card| card.process.lives()) {
+            return Ok(Some(Left {
+                process: card.process,
+                port: card.port,
+                card: Some(card),
+            }));
+        }
+        let Some(process) = ProcessId::working_in(&folder).map_err(system)? else {
+            return Ok(None);
+        };
+        let config = fs::read_to_string(folder.join(CONFIG)).map_err(system)?;
+        let port = config.lines().find_map(|line| line.strip_prefix("port "));
+        let port = port.and_then(|port| port.parse().ok());
+        Ok(Some(Left {
+            process,
+            port: port.ok_or_else(|| RedisServerError::NotRecognised {
+                id: id.clone(),
+                pid: process.pid,
+                why: format!("{CONFIG} in its folder names no port"),
+            })?,
+            card: None,
+        }))
+    }
+
+    /// Writes the card of a server that answers.
+    fn begin(
+        &self,
+        id: &NodeId,
+        process: ProcessId,
+        port: u16,
+        run_id: String,
+        log_from: u64,
+    ) -> Result<Card, RedisServerError> {
+        let folder = self.dir.node(id)?;
+        let saved = card::saved(&folder).map_err(|source| RedisServerError::System {
+            id: id.clone(),
+            source,
+        })?;
+        let log = text_after(&folder.join(LOG), log_from);
+        let since_start = log.rfind(STARTS).map_or("", |at| &log[at..]);
+        let card = Card {
+            process,
+            port,
+            run_id,
+            continues: saved.filter(|_| since_start.contains(LOADED)),
+        };
+        card::begin(&folder, &card)?;
+        Ok(card)
+    }
+
     /// Ends whatever was left running as this node; nothing left is fine. Says whether there was a process.
     ///
     /// # Errors
     /// When the process there is not recognised, or cannot be ended.
     pub fn end_left(&self, id: &NodeId, deadline: Instant) -> Result<bool, RedisServerError> {
-        let left = self.adopt(id)?;
+        let left = match self.left(id)? {
+            None => return Ok(false),
+            Some(left) if left.card.is_some() => self.adopt(id)?,
+            // What works in the node's folder is the node's, whether or not it answers yet.
+            Some(left) => Some(RedisServer {
+                id: id.clone(),
+                port: left.port,
+                adopted: true,
+                continues: None,
+                process: left.process,
+                child: None,
+            }),
+        };
         let was_there = left.is_some();
         if let Some(server) = left {
             self.end(server, deadline)?;
@@ -302,7 +390,6 @@ impl RedisServers {
             id: id.clone(),
             source,
         };
-        let saved = card::saved(&folder).map_err(system)?;
         let log_path = folder.join(LOG);
         let log = OpenOptions::new()
             .append(true)
@@ -326,14 +413,7 @@ impl RedisServers {
             })?;
         match self.wait_ready(port, &mut child) {
             Ok((process, run_id)) => {
-                let loaded = text_after(&log_path, log_from).contains(LOADED);
-                let card = Card {
-                    process,
-                    port,
-                    run_id,
-                    continues: saved.filter(|_| loaded),
-                };
-                card::begin(&folder, &card)?;
+                let card = self.begin(id, process, port, run_id, log_from)?;
                 Ok(RedisServer {
                     id: id.clone(),
                     port,
@@ -403,32 +483,8 @@ impl RedisServers {
         }
     }
 
-    /// Asks the server on a port who it is, with our password.
     fn ask(&self, port: u16) -> Result<Answer, String> {
-        let settings = RedisConnectionInfo::default().set_password(self.password.reveal());
-        let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), port);
-        let ask = || -> redis::RedisResult<String> {
-            let info = address.into_connection_info()?.set_redis_settings(settings);
-            let mut connection =
-                redis::Client::open(info)?.get_connection_with_timeout(ANSWER_WITHIN)?;
-            connection.set_read_timeout(Some(ANSWER_WITHIN))?;
-            connection.set_write_timeout(Some(ANSWER_WITHIN))?;
-            redis::cmd("INFO")
-                .arg("server")
-                .arg("persistence")
-                .arg("replication")
-                .query(&mut connection)
-        };
-        let text = ask().map_err(|error| error.to_string())?;
-        Answer::parse(&text).ok_or_else(|| "it answers INFO in an unknown form".to_owned())
-    }
-
-    fn card(&self, id: &NodeId) -> Result<Option<Card>, RedisServerError> {
-        let card = card::read(&self.dir.node(id)?);
-        card.map_err(|source| RedisServerError::System {
-            id: id.clone(),
-            source,
-        })
+        Answer::of(port, &self.password)
     }
 
     /// Users of clients are never written here: they exist only in the server's memory.
@@ -467,41 +523,16 @@ impl RedisServer {
     }
 }
 
+/// A process that runs as a node.
+struct Left {
+    process: ProcessId,
+    port: u16,
+    card: Option<Card>,
+}
+
 enum Unready {
     Ended,
     Late(String),
-}
-
-struct Answer {
-    pid: i32,
-    run_id: String,
-    loading: bool,
-    /// Who it is, if what it acknowledged outlives an end in good order.
-    saves: Option<Incarnation>,
-}
-
-impl Answer {
-    fn parse(info: &str) -> Option<Self> {
-        let field = |name: &str| {
-            info.lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
-        };
-        let run_id = field("run_id")?;
-        let incarnation = || {
-            Some(Incarnation {
-                run_id: run_id.parse().ok()?,
-                replication_id: field("master_replid")?.parse().ok()?,
-            })
-        };
-        let saves =
-            field("aof_enabled") == Some("1") && field("aof_last_write_status") == Some("ok");
-        Some(Self {
-            pid: field("process_id")?.parse().ok()?,
-            run_id: run_id.to_owned(),
-            loading: field("loading")? != "0",
-            saves: saves.then(incarnation).flatten(),
-        })
-    }
 }
 
 /// Below the range from which the system gives ports to outgoing connections, so that a server that
@@ -538,142 +569,4 @@ fn text_after(path: &Path, from: u64) -> String {
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(4)..].join(" | ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn servers(folder: &Path, persist: Persist) -> RedisServers {
-        let dir = DataDir::create(folder).unwrap();
-        let password = Password::generate().unwrap();
-        RedisServers::new(dir, persist, password)
-    }
-
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(8)
-    }
-
-    fn set(servers: &RedisServers, port: u16, key: &str, value: &str) {
-        let info = format!("redis://:{}@127.0.0.1:{port}/", servers.password.reveal());
-        let mut connection = redis::Client::open(info).unwrap().get_connection().unwrap();
-        let () = redis::cmd("SET")
-            .arg(key)
-            .arg(value)
-            .query(&mut connection)
-            .unwrap();
-    }
-
-    fn get(servers: &RedisServers, port: u16, key: &str) -> Option<String> {
-        let info = format!("redis://:{}@127.0.0.1:{port}/", servers.password.reveal());
-        let mut connection = redis::Client::open(info).unwrap().get_connection().unwrap();
-        redis::cmd("GET").arg(key).query(&mut connection).unwrap()
-    }
-
-    #[test]
-    fn a_server_is_adopted_and_keeps_its_data_over_its_end() {
-        let scratch = tempfile::tempdir().unwrap();
-        let servers = servers(scratch.path(), Persist::Aof);
-        let id: NodeId = "node-1".parse().unwrap();
-        let first = servers.run(&id, None).unwrap();
-        set(&servers, first.port, "k", "v");
-
-        let again = servers.run(&id, Some(first.port)).unwrap();
-        assert!(again.adopted && !first.adopted);
-        assert_eq!((again.process, again.port), (first.process, first.port));
-
-        let port = first.port;
-        servers.end(first, soon()).unwrap();
-        assert!(
-            servers.adopt(&id).unwrap().is_none(),
-            "what ended is not adopted"
-        );
-        let fresh = servers.run(&id, Some(port)).unwrap();
-        assert_eq!(get(&servers, port, "k").as_deref(), Some("v"));
-        servers.end(fresh, soon()).unwrap();
-        assert!(
-            !servers.end_left(&id, soon()).unwrap(),
-            "nothing left is fine"
-        );
-    }
-
-    #[test]
-    fn a_server_continues_what_ended_in_good_order_and_what_it_loaded() {
-        let scratch = tempfile::tempdir().unwrap();
-        let mut servers = servers(scratch.path(), Persist::Aof);
-        let id: NodeId = "node-1".parse().unwrap();
-        let who = |server: &RedisServer| servers.ask(server.port).unwrap().saves;
-        let first = servers.run(&id, None).unwrap();
-        assert_eq!(first.continues, None, "there was nothing before");
-        let (port, run) = (first.port, who(&first));
-        servers.end(first, soon()).unwrap();
-
-        let second = servers.run(&id, Some(port)).unwrap();
-        assert!(run.is_some() && second.continues == run);
-        let left = servers.run(&id, Some(port)).unwrap();
-        assert_eq!(left.continues, run, "whoever adopts it learns it too");
-        second.process.end(Instant::now()).unwrap();
-        servers.end(second, soon()).unwrap();
-        let third = servers.run(&id, Some(port)).unwrap();
-        assert_eq!(third.continues, None, "it was killed");
-        servers.end(third, soon()).unwrap();
-
-        let data = servers.dir.node(&id).unwrap().join("data");
-        fs::remove_dir_all(data).unwrap();
-        let fourth = servers.run(&id, Some(port)).unwrap();
-        assert_eq!(fourth.continues, None, "what was saved is gone");
-        servers.end(fourth, soon()).unwrap();
-
-        servers.persist = Persist::None;
-        let fifth = servers.run(&id, Some(port)).unwrap();
-        assert_eq!(fifth.continues, None, "it loads nothing");
-        servers.end(fifth, soon()).unwrap();
-        servers.persist = Persist::Aof;
-        let sixth = servers.run(&id, Some(port)).unwrap();
-        assert_eq!(sixth.continues, None, "the one before saved nothing");
-        servers.end(sixth, soon()).unwrap();
-    }
-
-    #[test]
-    fn a_port_in_use_is_named() {
-        let scratch = tempfile::tempdir().unwrap();
-        let servers = servers(scratch.path(), Persist::None);
-        let id: NodeId = "node-1".parse().unwrap();
-        let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = taken.local_addr().unwrap().port();
-        match servers.run(&id, Some(port)) {
-            Err(RedisServerError::PortInUse { port: named, .. }) => assert_eq!(named, port),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_stranger_is_not_adopted() {
-        let scratch = tempfile::tempdir().unwrap();
-        let servers = servers(scratch.path(), Persist::None);
-        let (id, other): (NodeId, NodeId) = ("node-1".parse().unwrap(), "node-2".parse().unwrap());
-        let (one, two) = (
-            servers.run(&id, None).unwrap(),
-            servers.run(&other, None).unwrap(),
-        );
-        let mut swapped = servers.card(&id).unwrap().unwrap();
-        swapped.port = two.port;
-        card::begin(&servers.dir.node(&id).unwrap(), &swapped).unwrap();
-        match servers.adopt(&id) {
-            Err(RedisServerError::NotRecognised { pid, .. }) => assert_eq!(pid, one.process.pid),
-            other => panic!("{other:?}"),
-        }
-        for server in [one, two] {
-            servers.end(server, soon()).unwrap();
-        }
-    }
-
-    #[test]
-    fn a_missing_binary_names_the_package() {
-        let scratch = tempfile::tempdir().unwrap();
-        let mut servers = servers(scratch.path(), Persist::None);
-        servers.binary = PathBuf::from("no-such-redis-server");
-        let words = servers.check_binary().unwrap_err().to_string();
-        assert!(words.contains("package redis-server"), "{words}");
-    }
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clockwise_client::credentials::{CredentialError, Password, PoolKey};
+use clockwise_client::credentials::{Password, PoolKey};
 use clockwise_client::store::{FileOptions, FileStore, OpenError, Store};
-use clockwise_cluster::{Epoch, Record, View, ViewError};
+use clockwise_cluster::{Epoch, Record, View};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -19,11 +19,12 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::data_dir::{
-    ADMIN_ADDRESS, ADMIN_TOKEN, DataDir, DataDirError, LISTEN_ADDRESS, NODES_PASSWORD, POOL_KEY,
+    ADMIN_ADDRESS, ADMIN_TOKEN, DataDir, LISTEN_ADDRESS, NODES_PASSWORD, POOL_KEY,
 };
-use super::first::{self, First, FirstError};
+use super::error::{Listens, UpError};
+use super::first::{self, First, FirstError, Wish};
 use super::fleet::{Fleet, Which};
-use super::redis_server::{Persist, RedisServerError, RedisServers};
+use super::redis_server::{Persist, RedisServers};
 use super::settings::{Engine, Settings, SettingsError};
 use super::{continued, retire, views};
 use crate::admin::calls::calls;
@@ -58,14 +59,16 @@ pub struct UpOptions {
     pub admin: SocketAddr,
     /// Where everything is kept.
     pub dir: PathBuf,
-    /// Nodes of a new folder.
-    pub nodes: Option<u16>,
+    /// What a new folder's pool is made with.
+    pub wish: Wish,
     /// What the nodes are.
     pub engine: Option<Engine>,
     /// What redis-servers keep over a restart.
     pub persist: Option<Persist>,
     /// Threads of the router.
     pub workers: Option<u16>,
+    /// A file with the password that clients must give.
+    pub password_file: Option<PathBuf>,
 }
 
 /// Where a running `up` is found.
@@ -175,6 +178,7 @@ struct Ground {
     // Holds the folder's lock, so it outlives everything else.
     store: Arc<FileStore>,
     pool_key: PoolKey,
+    client_password: Option<Password>,
     nodes: Nodes,
     fleet: Fleet,
     // The task that owns processes, where there are any.
@@ -197,7 +201,18 @@ impl Ground {
             Err(OpenError::Locked { dir, pid }) => return Err(UpError::InUse { dir, pid }),
             Err(error) => return Err(error.into()),
         };
+        if options.engine.is_none()
+            && Settings::kept(&dir)?.is_none()
+            && store.read().await.map_err(FirstError::from)?.is_some()
+        {
+            return Err(SettingsError::Gone.into());
+        }
         let settings = Settings::choose(&dir, options.engine, options.persist)?;
+        if settings.engine == Engine::Embedded && options.wish.scripts {
+            return Err(UpError::NoScripts);
+        }
+        let password = options.password_file.as_deref();
+        let client_password = password.map(Password::from_file).transpose()?;
         check_free(Listens::Clients, options.listen)?;
         check_free(Listens::Admin, options.admin)?;
         let pool_key = PoolKey::load_or_create(&dir.path().join(POOL_KEY))?;
@@ -221,6 +236,7 @@ impl Ground {
             dir,
             store,
             pool_key,
+            client_password,
             nodes,
             fleet,
             keeper,
@@ -270,7 +286,7 @@ impl Cluster {
     async fn start(options: &UpOptions, ground: &Ground) -> Result<Self, UpError> {
         let store: Arc<dyn Store> = Arc::clone(&ground.store) as Arc<dyn Store>;
         let First { record, pasts } =
-            first::settle(store.as_ref(), &ground.dir, &ground.fleet, options.nodes).await?;
+            first::settle(store.as_ref(), &ground.dir, &ground.fleet, options.wish).await?;
         let driver = ground.driver(&record);
         let record = continued::recognise(store.as_ref(), &*driver, record, &pasts).await;
         let (views, viewer) = views::publish(&record, store.as_ref())?;
@@ -368,7 +384,7 @@ fn start_router(
     let cores = || thread::available_parallelism().map_or(1, NonZero::get);
     let secrets = Secrets {
         pool_key: Some(ground.pool_key.clone()),
-        password: None,
+        password: ground.client_password.clone(),
     };
     Router::start(RouterConfig {
         listen: options.listen,
@@ -424,77 +440,6 @@ async fn start_admin(
     Ok(admin)
 }
 
-/// Why `up` did not start, or did not end well.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum UpError {
-    /// Another process runs on the folder.
-    #[error("{} is in use by {}; end it with: clockwise down --dir {}", dir.display(), holder(*pid), dir.display())]
-    InUse {
-        /// The folder.
-        dir: PathBuf,
-        /// The process that holds it.
-        pid: Option<u32>,
-    },
-    /// An address cannot be bound.
-    #[error("cannot listen on {address} for {what}: {source}")]
-    Listen {
-        /// What would listen there.
-        what: Listens,
-        /// The address.
-        address: SocketAddr,
-        /// The system's words.
-        source: std::io::Error,
-    },
-    /// The system refuses threads, signals or the like.
-    #[error("{what}: {source}")]
-    System {
-        /// What was asked of it.
-        what: &'static str,
-        /// The system's words.
-        source: std::io::Error,
-    },
-    /// The record's store.
-    #[error(transparent)]
-    Store(#[from] OpenError),
-    /// The folder's settings.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// The data folder.
-    #[error(transparent)]
-    Folder(#[from] DataDirError),
-    /// A key or password.
-    #[error(transparent)]
-    Credential(#[from] CredentialError),
-    /// The servers' binary.
-    #[error(transparent)]
-    Binary(#[from] RedisServerError),
-    /// The first record, or the servers of the kept one.
-    #[error(transparent)]
-    First(#[from] FirstError),
-    /// The record cannot be served.
-    #[error("the record makes no view: {0}")]
-    View(#[from] ViewError),
-}
-
-/// What listens at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listens {
-    /// The router.
-    Clients,
-    /// The admin API.
-    Admin,
-}
-
-impl fmt::Display for Listens {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Clients => "clients",
-            Self::Admin => "the admin API",
-        })
-    }
-}
-
 /// Asked before anything is begun. A router's workers share their port with whoever else is ready to share it,
 /// the router of another `up` for one, and would not be refused.
 fn check_free(what: Listens, address: SocketAddr) -> Result<(), UpError> {
@@ -504,11 +449,4 @@ fn check_free(what: Listens, address: SocketAddr) -> Result<(), UpError> {
         address,
         source,
     })
-}
-
-fn holder(pid: Option<u32>) -> String {
-    pid.map_or_else(
-        || "another process".to_owned(),
-        |pid| format!("process {pid}"),
-    )
 }

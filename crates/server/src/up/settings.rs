@@ -51,8 +51,13 @@ pub enum SettingsError {
         /// What was asked for.
         asked: Engine,
     },
+    /// A folder that has been used does not say what its nodes are.
+    #[error(
+        "{FILE} is gone from a folder that has a record: say what its nodes are, with --engine redis or --engine embedded"
+    )]
+    Gone,
     /// The file is damaged.
-    #[error("{FILE} is not readable: {why}")]
+    #[error("{FILE} is not readable, restore it or remove it: {why}")]
     Unreadable {
         /// What is wrong with it.
         why: String,

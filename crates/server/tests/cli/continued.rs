@@ -89,9 +89,10 @@ fn is_closed_until_accepted(cluster: &Cluster) {
         asked.stderr.contains("--confirm node-4") && asked.stderr.contains("keys now"),
         "{asked:?}"
     );
-    for wrong in ["node-1", "node-9"] {
+    for (wrong, words) in [("node-1", "nothing to accept"), ("node-9", "no node")] {
         let refused = cluster.run(&["node", "accept", wrong, "--confirm", wrong]);
         assert_eq!(refused.exit, 1, "{refused:?}");
+        assert!(refused.stderr.contains(words), "{refused:?}");
     }
     let mistyped = cluster.run(&["node", "accept", "node-4", "--confirm", "node-1"]);
     assert_eq!(mistyped.exit, 7, "{mistyped:?}");

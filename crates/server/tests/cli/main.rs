@@ -10,5 +10,6 @@ mod continued;
 mod lifecycle;
 mod measure;
 mod mistakes;
+mod options;
 mod program;
 mod verbs;

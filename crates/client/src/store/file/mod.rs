@@ -257,7 +257,8 @@ impl Shared {
         }
         if let Err(error) = self.files.sync_copies(&copies) {
             tracing::warn!(%error, "the history copies were not synced");
-            self.state().copies_unsynced.extend(copies);
+            // Those that came meanwhile are newer.
+            self.state().copies_unsynced.splice(0..0, copies);
         }
     }
 
