@@ -1,20 +1,23 @@
 //! `measure`: how evenly a placement spreads keys, and what moves when nodes join or leave. Offline.
 //!
-//! Every key is placed twice, before and after, and once more by modulo: the cost is a few hashes a
-//! key, and no key is kept.
+//! Every key is placed before and after, and once more by modulo: the cost is a few hashes a key, and no key
+//! is kept. Where a placement has intervals, their lengths tell what endlessly many keys would show.
 
-use std::fmt::Write;
+use std::path::PathBuf;
 
-use clockwise_dialects::article;
-use clockwise_placement::{Member, NodeId, Placement, PlacementError, Position, RingSpec, Scheme};
-use serde::Serialize;
+use clockwise_placement::{Edit, Member, NodeId, Weight, measure_keys, points_for, weigh_requests};
 
+use super::algorithms::{Name, Rules, SchemeName};
 use super::exit::{Exit, Failure};
-use super::output::{self, Format, count, percent};
+use super::measured::{Measured, Plan, Sides};
+use super::output::{self, Format};
+use super::svg;
 
 /// Beyond this a run takes minutes and tells nothing new.
 const KEYS_MAX: u64 = 1_000_000_000;
 const HOLE: &str = "{}";
+/// Requests for the most asked for key of the skewed workload.
+const REQUESTS_MOST: f64 = 1e12;
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -22,18 +25,39 @@ const HOLE: &str = "{}";
     after_help = "Example: clockwise measure --scheme article-md5 --nodes 10 --keys 200000 --join 1"
 )]
 pub(super) struct Args {
+    /// How keys find their nodes.
+    #[arg(long, value_enum, default_value = "ring")]
+    algorithm: Name,
     /// How keys and nodes become positions.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, default_value = "clockwise/v1")]
     scheme: SchemeName,
     /// Nodes before the change.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     nodes: u32,
-    /// Points of each node on the ring.
+    /// Points of a node of weight 1 on a ring.
     #[arg(long, value_name = "V", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     points: u32,
+    /// Slots of an owner table.
+    #[arg(long, value_name = "P", default_value_t = Rules::SLOTS)]
+    slots: usize,
+    /// Entries of a Maglev table, a prime; some 1,000 a node unless given.
+    #[arg(long, value_name = "M")]
+    table: Option<u32>,
+    /// Nodes that hold each key, on a ring or in slots.
+    #[arg(long, value_name = "R", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    replicas: u8,
+    /// Failure domains that the nodes are dealt to in turn.
+    #[arg(long, value_name = "Z", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    zones: Option<u32>,
+    /// Weights that the nodes are dealt in turn, such as 1,1,2.
+    #[arg(long, value_name = "W", value_delimiter = ',', default_value = "1")]
+    weights: Vec<Weight>,
     /// Keys to place.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX))]
     keys: u64,
+    /// In the skewed workload, requests for the k-th key fall with this power of k.
+    #[arg(long, value_name = "S", default_value = "1", value_parser = exponent)]
+    zipf: f64,
     /// Nodes that join, named after the last one.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     join: Option<u32>,
@@ -41,12 +65,18 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", conflicts_with = "join")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     leave: Option<u32>,
+    /// Also say how many points bring the most loaded of so many nodes down to this times the mean.
+    #[arg(long, value_name = "X", value_parser = aim)]
+    aim: Option<f64>,
     /// Names of nodes; {} is a number from 0.
     #[arg(long, value_name = "FORMAT", default_value = "cache-{}", value_parser = format_with_hole)]
     node_format: Template,
     /// Names of keys; {} is a number from 0.
     #[arg(long, value_name = "FORMAT", default_value = "user:{}", value_parser = format_with_hole)]
     key_format: Template,
+    /// Draw the load of every node into this file.
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
 }
 
 /// A name with a number in it.
@@ -69,263 +99,126 @@ fn format_with_hole(text: &str) -> Result<Template, String> {
 }
 
 impl Template {
-    fn fill(&self, number: u64, text: &mut String) {
-        text.clear();
-        text.push_str(&self.before);
-        write!(text, "{number}").expect("a string takes everything");
-        text.push_str(&self.after);
-    }
-
     fn name(&self, number: u64) -> String {
-        let mut text = String::new();
-        self.fill(number, &mut text);
-        text
+        format!("{}{number}{}", self.before, self.after)
     }
 }
 
-/// The placements that can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum SchemeName {
-    /// Our own: XXH3-64.
-    #[value(name = "clockwise/v1")]
-    ClockwiseV1,
-    /// MD5, as one article publishes figures for it.
-    #[value(name = "article-md5")]
-    ArticleMd5,
-    /// SHA-256, as another article does.
-    #[value(name = "article-sha256")]
-    ArticleSha256,
-    /// `hash % N` of our own hash.
-    #[value(name = "modulo")]
-    Modulo,
+fn exponent(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|power| (0.0..=3.0).contains(power))
+        .ok_or_else(|| "it is no number from 0 to 3".to_owned())
 }
 
-impl SchemeName {
-    /// The recipe of its positions.
-    fn scheme(self) -> Scheme {
-        match self {
-            Self::ClockwiseV1 | Self::Modulo => Scheme::default(),
-            Self::ArticleMd5 => article::article_md5(),
-            Self::ArticleSha256 => article::article_sha256(),
-        }
-    }
-}
-
-/// One side of the change. Nodes are numbered as they were named.
-struct Side {
-    nodes: usize,
-    /// Modulo without one.
-    ring: Option<Ring>,
-}
-
-struct Ring {
-    placement: Placement,
-    /// The number of the node of each rank: a placement sorts its members by name.
-    number_of_rank: Vec<usize>,
-}
-
-impl Side {
-    fn ring(scheme: Scheme, points: u32, ids: &[NodeId]) -> Result<Self, PlacementError> {
-        let members = ids.iter().cloned().map(Member::new);
-        let spec = RingSpec {
-            scheme,
-            points_per_weight: points,
-            ..RingSpec::new(members)
-        };
-        let placement = spec.build()?;
-        let mut number_of_rank = vec![0; ids.len()];
-        for (number, id) in ids.iter().enumerate() {
-            let rank = placement.index_of(id).expect("every id is a member").get();
-            number_of_rank[rank] = number;
-        }
-        Ok(Self {
-            nodes: ids.len(),
-            ring: Some(Ring {
-                placement,
-                number_of_rank,
-            }),
-        })
-    }
-
-    fn owner(&self, scheme: &Scheme, key: &[u8], position: Position) -> usize {
-        match &self.ring {
-            Some(ring) => ring.number_of_rank[ring.placement.owner_at(position).get()],
-            None => scheme.modulo(key, self.nodes),
-        }
-    }
-}
-
-/// What was found, with the names that scripts rely on.
-#[derive(Debug, Serialize)]
-struct Measured {
-    scheme: String,
-    points: Option<u32>,
-    keys: u64,
-    nodes_before: usize,
-    nodes_after: usize,
-    nodes: Vec<Load>,
-    max_over_mean: f64,
-    min_over_mean: f64,
-    moved: u64,
-    needless: u64,
-    modulo_moved: u64,
-}
-
-/// What one node had before the change.
-#[derive(Debug, Serialize)]
-struct Load {
-    id: String,
-    keys: u64,
-    share: f64,
+fn aim(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|load| (1.0..=1e6).contains(load))
+        .ok_or_else(|| "it is no load over the mean: a number from 1 on".to_owned())
 }
 
 pub(super) fn run(args: &Args, format: Format) -> Result<Exit, Failure> {
     let measured = measure(args)?;
+    if let Some(path) = &args.plot {
+        svg::write(path, &[measured.chart()])?;
+    }
     match format {
         Format::Json => output::json("Measure", None, &measured)?,
-        Format::Table => print(args, &measured)?,
+        Format::Table => output::line(&measured.table())?,
     }
     Ok(Exit::Done)
 }
 
-fn measure(args: &Args) -> Result<Measured, Failure> {
-    let usage = |words: String| Failure::new(Exit::Usage, words);
-    let after = match (args.join, args.leave) {
-        (Some(join), _) => args.nodes + join,
-        (None, Some(leave)) if leave < args.nodes => args.nodes - leave,
-        (None, Some(_)) => {
-            return Err(usage(format!(
-                "--leave: of {} nodes at least one must stay",
-                args.nodes
-            )));
-        }
-        (None, None) => args.nodes,
+fn usage(words: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Usage, words)
+}
+
+fn rules(args: &Args) -> Result<Rules, Failure> {
+    let algorithm = match args.scheme {
+        SchemeName::Modulo => Name::Modulo,
+        _ => args.algorithm,
     };
-    let mut ids = Vec::new();
-    for number in 0..u64::from(args.nodes.max(after)) {
-        let name = args.node_format.name(number);
+    if args.replicas > 1 && !matches!(algorithm, Name::Ring | Name::Slots) {
+        return Err(usage(
+            "--replicas: only rings and slots are measured with several",
+        ));
+    }
+    Ok(Rules {
+        algorithm,
+        scheme: args.scheme,
+        points: args.points,
+        slots: args.slots,
+        table: args.table,
+        replicas: args.replicas,
+    })
+}
+
+/// So many nodes, numbered from 0.
+fn members(args: &Args, count: u32) -> Result<Vec<Member>, Failure> {
+    let member = |number: u32| {
+        let name = args.node_format.name(number.into());
         let id: NodeId = name
             .parse()
             .map_err(|error| usage(format!("--node-format gives {name:?}: {error}")))?;
-        ids.push(id);
-    }
-    let scheme = args.scheme.scheme();
-    let side = |nodes: u32| {
-        let nodes = &ids[..nodes as usize];
-        match args.scheme {
-            SchemeName::Modulo => Ok(Side {
-                nodes: nodes.len(),
-                ring: None,
-            }),
-            _ => Side::ring(scheme.clone(), args.points, nodes),
-        }
+        let weight = args.weights[number as usize % args.weights.len()];
+        let zone = args.zones.map(|zones| format!("zone-{}", number % zones));
+        let domain = zone.unwrap_or_default().parse();
+        let domain = domain.expect("a short name is a domain");
+        Ok(Member::new(id).with_weight(weight).with_domain(domain))
     };
-    let refused = |error: PlacementError| usage(error.to_string());
-    let (before, after) = (
-        side(args.nodes).map_err(refused)?,
-        side(after).map_err(refused)?,
-    );
-    Ok(count_keys(args, &scheme, &ids, &before, &after))
+    (0..count).map(member).collect()
 }
 
-fn count_keys(
-    args: &Args,
-    scheme: &Scheme,
-    ids: &[NodeId],
-    before: &Side,
-    after: &Side,
-) -> Measured {
-    let mut loads = vec![0; before.nodes];
-    let (mut moved, mut needless, mut modulo_moved) = (0, 0, 0);
-    let mut key = String::new();
-    for number in 0..args.keys {
-        args.key_format.fill(number, &mut key);
-        let bytes = key.as_bytes();
-        let position = scheme.position(bytes);
-        let (from, to) = (
-            before.owner(scheme, bytes, position),
-            after.owner(scheme, bytes, position),
-        );
-        loads[from] += 1;
-        if from != to {
-            moved += 1;
-            // Between two nodes that are there before and after, nothing had to move.
-            needless += u64::from(from < after.nodes && to < before.nodes);
-        }
-        let stays = scheme.modulo(bytes, before.nodes) == scheme.modulo(bytes, after.nodes);
-        modulo_moved += u64::from(!stays);
+fn measure(args: &Args) -> Result<Measured, Failure> {
+    let rules = rules(args)?;
+    let leave = args.leave.unwrap_or(0);
+    if leave >= args.nodes {
+        let words = format!("--leave: of {} nodes at least one must stay", args.nodes);
+        return Err(usage(words));
     }
-    let mean = args.keys as f64 / before.nodes as f64;
-    let over_mean = |keys: Option<&u64>| keys.map_or(0.0, |&keys| keys as f64 / mean);
-    Measured {
-        scheme: match args.scheme {
-            SchemeName::Modulo => "modulo".to_owned(),
-            _ => scheme.name().to_owned(),
-        },
-        points: (args.scheme != SchemeName::Modulo).then_some(args.points),
-        keys: args.keys,
-        nodes_before: before.nodes,
-        nodes_after: after.nodes,
-        max_over_mean: over_mean(loads.iter().max()),
-        min_over_mean: over_mean(loads.iter().min()),
-        nodes: loads
-            .iter()
-            .zip(ids)
-            .map(|(&keys, id)| Load::new(id, keys, args.keys))
-            .collect(),
-        moved,
-        needless,
-        modulo_moved,
-    }
-}
+    let everybody = members(args, args.nodes + args.join.unwrap_or(0))?;
+    let (first, joining) = everybody.split_at(args.nodes as usize);
+    let leaving = first.iter().rev().take(leave as usize);
+    let edits: Vec<Edit> = leaving
+        .map(|member| Edit::Leave(member.id.clone()))
+        .chain(joining.iter().cloned().map(Edit::Join))
+        .collect();
+    let before = rules.build(first.to_vec()).map_err(usage)?;
+    let after = rules.change(&*before, &edits).map_err(usage)?;
 
-impl Load {
-    fn new(id: &NodeId, keys: u64, all: u64) -> Self {
-        Self {
-            id: id.to_string(),
-            keys,
-            share: keys as f64 / all as f64,
-        }
-    }
-}
-
-fn print(args: &Args, measured: &Measured) -> Result<(), Failure> {
-    let rows = measured
-        .nodes
-        .iter()
-        .map(|node| vec![node.id.clone(), count(node.keys), percent(node.share)]);
-    output::line(&output::table(
-        &["node", "keys", "share"],
-        &[1, 2],
-        rows.collect(),
-    ))?;
-    let Measured {
-        max_over_mean,
-        min_over_mean,
-        ..
-    } = measured;
-    output::line(&format!(
-        "\nload   max/mean {max_over_mean:.2}   min/mean {min_over_mean:.2}"
-    ))?;
-    if measured.nodes_before == measured.nodes_after {
-        let words = "\nSee what moves with:  the same and --join 1 or --leave 1";
-        return output::line(words);
-    }
-    let share = |keys: u64| percent(keys as f64 / measured.keys as f64);
-    output::line(&format!(
-        "moved  {} of {} keys ({}) from {} to {} nodes, {} of them needlessly; modulo would move {} ({})",
-        count(measured.moved),
-        count(measured.keys),
-        share(measured.moved),
-        measured.nodes_before,
-        measured.nodes_after,
-        count(measured.needless),
-        count(measured.modulo_moved),
-        share(measured.modulo_moved),
-    ))?;
-    let other = match args.scheme {
-        SchemeName::Modulo => "--scheme clockwise/v1".to_owned(),
-        _ => format!("--points {}", args.points.saturating_mul(2)),
+    let keys = || (0..args.keys).map(|number| args.key_format.name(number));
+    let by_keys = measure_keys(&*before, Some(&*after), keys());
+    let requests = (1u32..).zip(keys()).map(|(rank, key)| {
+        let requests = REQUESTS_MOST / f64::from(rank).powf(args.zipf);
+        (key, requests as u64)
+    });
+    let requests = weigh_requests(&*before, requests);
+    let sides = Sides {
+        rules: &rules,
+        first,
+        before: &*before,
+        after: &*after,
     };
-    output::line(&format!("\nCompare with:  the same and {other}"))
+    let plan = args.aim.map(|aim| plan(args, aim)).transpose()?;
+    Ok(Measured::new(
+        &sides,
+        &by_keys,
+        (args.zipf, &requests),
+        plan,
+    ))
+}
+
+fn plan(args: &Args, aim: f64) -> Result<Plan, Failure> {
+    let found = points_for(args.nodes as usize, aim).ok_or_else(|| {
+        let words = format!("--aim: no ring of {} nodes comes down to {aim}", args.nodes);
+        usage(words).with_next("slots are as even as whole slots can be: --algorithm slots")
+    })?;
+    Ok(Plan {
+        aim,
+        points: found.points,
+        max_over_mean: found.max_over_mean,
+        max_over_mean_p95: found.max_over_mean_p95,
+        rings: found.rings,
+    })
 }

@@ -2,6 +2,7 @@
 //!
 //! stdout is data, stderr is talk. Every verb takes `-o json`.
 
+mod algorithms;
 mod bench;
 mod change;
 pub mod exit;
@@ -9,10 +10,13 @@ mod interrupt;
 mod lifecycle;
 mod look;
 mod measure;
+mod measured;
 mod node;
 pub mod output;
 mod progress;
 pub mod server;
+mod sim;
+mod svg;
 
 use std::process::ExitCode;
 
@@ -77,6 +81,8 @@ enum Verb {
     Bench(bench::Args),
     /// Measures balance and movement of a placement, offline.
     Measure(measure::Args),
+    /// Plays rounds of changes over several placements, offline.
+    Sim(sim::Args),
     /// Prints completions for a shell.
     Completions {
         /// Which shell.
@@ -119,6 +125,7 @@ fn dispatch(verb: Verb, format: Format) -> Result<Exit, Failure> {
         Verb::Abort(args) => change::abort(&args, format),
         Verb::Bench(args) => bench::run(&args, format),
         Verb::Measure(args) => measure::run(&args, format),
+        Verb::Sim(args) => sim::run(&args, format),
         Verb::Completions { shell } => completions(shell, format),
     }
 }

@@ -12,4 +12,5 @@ mod measure;
 mod mistakes;
 mod options;
 mod program;
+mod sim;
 mod verbs;

@@ -110,3 +110,85 @@ fn what_cannot_be_measured_is_a_usage_error() {
         assert!(run.stderr.starts_with("error: "), "{args}: {run:?}");
     }
 }
+
+#[test]
+fn every_algorithm_is_measured_and_only_modulo_and_maglev_move_what_they_need_not() {
+    for algorithm in ["ring", "slots", "rendezvous", "jump", "maglev", "modulo"] {
+        let args = format!("--algorithm {algorithm} --nodes 10 --keys 20000 --join 1");
+        let answer = measure(&args);
+        assert_eq!(answer["algorithm"], json!(algorithm));
+        let needless = answer["needless"].as_u64();
+        let wasteful = matches!(algorithm, "modulo" | "maglev");
+        assert_eq!(needless > Some(0), wasteful, "{algorithm}: {needless:?}");
+        assert_eq!(
+            answer["exact"].is_null(),
+            matches!(algorithm, "rendezvous" | "jump" | "modulo")
+        );
+    }
+}
+
+#[test]
+fn intervals_domains_losses_and_requests_are_told_beside_the_keys() {
+    let args = "--nodes 9 --zones 3 --replicas 3 --weights 1,1,2 --keys 20000 --join 1 --aim 1.2";
+    let answer = measure(args);
+    let exact = &answer["exact"];
+    let sum = |list: &Value, field: &str| -> f64 {
+        let list = list.as_array().expect("a list");
+        list.iter()
+            .map(|entry| entry[field].as_f64().expect("a share"))
+            .sum()
+    };
+    for (list, field) in [
+        (&answer["nodes"], "exact_share"),
+        (&answer["nodes"], "copies_share"),
+        (&answer["nodes"], "requests_share"),
+        (&exact["domains"], "weight_share"),
+        (&exact["domains"], "copies_share"),
+    ] {
+        let shares = sum(list, field);
+        assert!((shares - 1.0).abs() < 1e-9, "{field}: {shares}");
+    }
+    assert_eq!(exact["dispersion"][0]["distinct_share"], json!(1.0));
+    assert_eq!(exact["moved"]["copies_needless"], json!(0.0));
+    let figure = |value: &Value| value.as_f64().expect("a figure");
+    assert!(figure(&exact["moved"]["copies"]) >= figure(&exact["moved"]["copies_least"]));
+    assert!(
+        (figure(&exact["expected_cv"]) - 0.0666).abs() < 0.001,
+        "{}",
+        exact["expected_cv"]
+    );
+    assert!(figure(&answer["nodes"][0]["loss"]["worst_over_mean"]) > 1.0);
+    // One key in a Zipf workload of 20,000 is a tenth of all requests.
+    assert!(figure(&answer["skewed"]["max_over_mean"]) > figure(&answer["max_over_mean"]));
+    assert!((20..100).contains(&answer["plan"]["points"].as_u64().expect("points")));
+}
+
+#[test]
+fn what_an_algorithm_cannot_do_is_said() {
+    for (args, named) in [
+        (
+            "--algorithm jump --nodes 3 --keys 10 --replicas 2",
+            "--replicas",
+        ),
+        (
+            "--algorithm jump --nodes 3 --keys 10 --weights 1,2",
+            "weigh nodes",
+        ),
+        (
+            "--algorithm maglev --nodes 3 --keys 10 --table 100",
+            "no prime",
+        ),
+        ("--algorithm slots --nodes 3 --keys 10 --slots 0", "0 slots"),
+        ("--nodes 3 --keys 10 --weights 1,NaN", "weight"),
+        ("--nodes 2 --keys 10 --weights 1000000,1", "points"),
+        ("--nodes 3 --keys 10 --zipf 9", "zipf"),
+        ("--nodes 3 --keys 10 --aim 0.5", "aim"),
+        ("--nodes 10000 --keys 10 --aim 1.001", "--aim"),
+    ] {
+        let mut words = vec!["measure"];
+        words.extend(args.split(' '));
+        let run = run(&words);
+        assert_eq!((run.exit, run.stdout.as_str()), (2, ""), "{args}: {run:?}");
+        assert!(run.stderr.contains(named), "{args}: {run:?}");
+    }
+}
