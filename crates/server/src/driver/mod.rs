@@ -20,6 +20,9 @@ use clockwise_placement::NodeId;
 /// Key bytes as the server stores them.
 pub type Key = Bytes;
 
+/// Tells some keys from others.
+pub type OfKeys = dyn Fn(&Key) -> bool + Send + Sync;
+
 /// Where a node is and how its administrator gets in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
@@ -337,8 +340,8 @@ pub trait Session: Send + Sync {
     /// leaves nothing behind.
     async fn finish_pieces(&self, key: &Key) -> Result<Result<(), WriteRefused>, DriverError>;
 
-    /// Removes every staging value.
-    async fn purge_staging(&self) -> Result<u64, DriverError>;
+    /// Removes the staging values of these keys, whoever left them; says how many there were.
+    async fn purge_staging(&self, of: &OfKeys) -> Result<u64, DriverError>;
 
     /// Generations of client users that exist on the server.
     async fn client_users(&self) -> Result<Vec<Generation>, DriverError>;

@@ -13,8 +13,8 @@ use super::model::{Model, Pass, Stored, StreamId};
 use super::nodes::{EmbeddedNodes, Node};
 use crate::driver::{
     Digest, Dirty, DirtyStream, Driver, DriverError, Generation, Identity, Item, Key, NodeAddress,
-    NodeFacts, Payload, Persistence, Piece, PieceCursor, PieceRead, Read, Session, Term, Tracker,
-    Untracked, WriteRefused,
+    NodeFacts, OfKeys, Payload, Persistence, Piece, PieceCursor, PieceRead, Read, Session, Term,
+    Tracker, Untracked, WriteRefused,
 };
 
 /// Bytes of values after which a read ends with what it has.
@@ -311,9 +311,12 @@ impl Session for EmbeddedSession {
             .with(|model, now_ms| write(model, key, &stored, now_ms))
     }
 
-    async fn purge_staging(&self) -> Result<u64, DriverError> {
+    async fn purge_staging(&self, of: &OfKeys) -> Result<u64, DriverError> {
         self.holder.with(|_, _| ())?;
-        Ok(std::mem::take(&mut *self.staged()).len() as u64)
+        let mut staged = self.staged();
+        let before = staged.len();
+        staged.retain(|key, _| !of(key));
+        Ok((before - staged.len()) as u64)
     }
 
     async fn client_users(&self) -> Result<Vec<Generation>, DriverError> {

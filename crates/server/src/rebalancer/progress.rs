@@ -28,6 +28,13 @@ impl Progress {
                 .iter()
                 .all(|(_, door)| matches!(door, Door::Open { .. }))
     }
+
+    /// Whether it is settled of every node that it lets its clients in, or that it must not.
+    #[must_use]
+    pub fn all_doors_settled(&self) -> bool {
+        let settled = |door: &Door| matches!(door, Door::Open { .. } | Door::Closed(_));
+        !self.doors.is_empty() && self.doors.iter().all(|(_, door)| settled(door))
+    }
 }
 
 /// How far a change has got.

@@ -366,12 +366,10 @@ impl Cluster {
 /// Waits until every node lets clients in; after a while the start goes on without those that do not.
 async fn wait_for_doors(rebalancer: &RebalancerHandle) {
     let mut progress = rebalancer.progress();
-    let opened = timeout(
-        DOORS_OPEN_WITHIN,
-        progress.wait_for(Progress::all_doors_open),
-    )
-    .await;
-    if opened.is_err() {
+    // A node that must stay closed waits for a person, who needs the others and the admin API.
+    let settled = progress.wait_for(Progress::all_doors_settled);
+    let settled = timeout(DOORS_OPEN_WITHIN, settled).await;
+    if !matches!(settled, Ok(Ok(progress)) if progress.all_doors_open()) {
         tracing::warn!("not every node lets clients in yet; look at: clockwise status");
     }
 }

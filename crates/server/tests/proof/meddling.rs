@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clockwise::driver::{
     Digest, Dirty, DirtyStream, Driver, DriverError, Generation, Identity, Item, Key, NodeAddress,
-    NodeFacts, Piece, PieceCursor, PieceRead, Read, Session, Term, Tracker, Untracked,
+    NodeFacts, OfKeys, Piece, PieceCursor, PieceRead, Read, Session, Term, Tracker, Untracked,
     WriteRefused,
 };
 use clockwise_placement::NodeId;
@@ -227,8 +227,8 @@ impl Session for MeddledSession {
         self.inner.finish_pieces(key).await
     }
 
-    async fn purge_staging(&self) -> Result<u64, DriverError> {
-        self.inner.purge_staging().await
+    async fn purge_staging(&self, of: &OfKeys) -> Result<u64, DriverError> {
+        self.inner.purge_staging(of).await
     }
 
     async fn client_users(&self) -> Result<Vec<Generation>, DriverError> {

@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use clockwise::driver::{
-    Digest, Driver, DriverError, Generation, Identity, Item, Key, NodeAddress, NodeFacts, Piece,
-    PieceCursor, PieceRead, Read, Session, Term, Tracker, Untracked, WriteRefused,
+    Digest, Driver, DriverError, Generation, Identity, Item, Key, NodeAddress, NodeFacts, OfKeys,
+    Piece, PieceCursor, PieceRead, Read, Session, Term, Tracker, Untracked, WriteRefused,
 };
 use clockwise_client::credentials::{PoolKey, client_login};
 use clockwise_client::resp::Value;
@@ -231,8 +231,8 @@ impl Session for UnfencedSession {
         self.0.finish_pieces(key).await
     }
 
-    async fn purge_staging(&self) -> Result<u64, DriverError> {
-        self.0.purge_staging().await
+    async fn purge_staging(&self, of: &OfKeys) -> Result<u64, DriverError> {
+        self.0.purge_staging(of).await
     }
 
     async fn client_users(&self) -> Result<Vec<Generation>, DriverError> {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clockwise::driver::redis::RESERVED_PREFIX;
-use clockwise::driver::{PieceRead, Read, Session, WriteRefused};
+use clockwise::driver::{Key, PieceRead, Read, Session, WriteRefused};
 use clockwise_client::resp::Value;
 use clockwise_testkit::RedisServer;
 
@@ -44,7 +44,7 @@ async fn every_type_arrives_in_pieces_as_it_left_with_its_expiry() {
         there.run("PEXPIRETIME expiring:hash").as_integer(),
         Some(4_102_444_800_123)
     );
-    assert_eq!(to.purge_staging().await.unwrap(), 0);
+    assert_eq!(to.purge_staging(&|_| true).await.unwrap(), 0);
 }
 
 /// Processor time that a server has used. Unlike the time on the wall it is its own doing alone.
@@ -274,7 +274,9 @@ async fn a_staging_value_that_went_away_is_no_value_of_the_last_pieces() {
             .unwrap()
             .unwrap();
     }
-    assert_eq!(to.purge_staging().await.unwrap(), 1);
+    let of_others = |key: &Key| key.as_ref() != b"hash";
+    assert_eq!(to.purge_staging(&of_others).await.unwrap(), 0);
+    assert_eq!(to.purge_staging(&|_| true).await.unwrap(), 1);
     let lost = to
         .write_piece(&hash, pieces.next().unwrap(), false)
         .await
@@ -348,7 +350,7 @@ async fn a_value_that_expires_on_its_way_leaves_nothing_behind() {
         to.finish_pieces(&key(name)).await.unwrap().unwrap();
         assert_eq!(to.exists(&[key(name)]).await.unwrap(), [false], "{name}");
     }
-    assert_eq!(to.purge_staging().await.unwrap(), 0);
+    assert_eq!(to.purge_staging(&|_| true).await.unwrap(), 0);
     assert_eq!(there.run("DBSIZE").as_integer(), Some(0));
 }
 

@@ -1,9 +1,9 @@
 //! One process writes a directory. The system lets go of the lock when that process ends, however
 //! it ends.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -17,6 +17,24 @@ const PID_BYTES_MAX: u64 = 16;
 #[derive(Debug)]
 pub(super) struct DirLock {
     _file: File,
+    place: LockPlace,
+}
+
+/// Which file was locked. Somebody may remove it; the next process then locks another one, and two
+/// would write.
+#[derive(Debug, Clone)]
+pub(super) struct LockPlace {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl LockPlace {
+    /// Whether the locked file is still the one that others would lock.
+    pub(super) fn stands(&self) -> bool {
+        fs::metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode))
+    }
 }
 
 impl DirLock {
@@ -44,7 +62,17 @@ impl DirLock {
         }
         file.set_len(0).map_err(failed(&path))?;
         writeln!(file, "{}", process::id()).map_err(failed(&path))?;
-        Ok(DirLock { _file: file })
+        let locked = file.metadata().map_err(failed(&path))?;
+        let place = LockPlace {
+            path,
+            device: locked.dev(),
+            inode: locked.ino(),
+        };
+        Ok(DirLock { _file: file, place })
+    }
+
+    pub(super) fn place(&self) -> LockPlace {
+        self.place.clone()
     }
 }
 

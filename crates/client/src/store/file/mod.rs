@@ -34,7 +34,7 @@ use super::{
 };
 use disk::{Disk, RealDisk, Stamp};
 use files::{RecordFiles, ReplaceError, StoredTerm, unreachable};
-use lock::{DirLock, failed};
+use lock::{DirLock, LockPlace, failed};
 use poller::Poller;
 
 /// How a [`FileStore`] is opened.
@@ -83,10 +83,15 @@ pub struct FileStore {
 struct Shared {
     files: RecordFiles,
     access: Access,
+    /// What was locked; none for readers.
+    lock: Option<LockPlace>,
     /// Held through each use of the files, so only ever taken on blocking threads.
     state: Mutex<State>,
     published: Published,
 }
+
+const LOCK_GONE: &str = "its lock file was removed or replaced, so that another process may write here; end this \
+                         process, and see that only one runs on the directory";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
@@ -123,7 +128,8 @@ impl FileStore {
         let lock = DirLock::take(&dir)?;
         let files = RecordFiles::new(dir, Box::new(RealDisk));
         files.prepare().map_err(failed(files.dir()))?;
-        let shared = Shared::new(files, Access::Write);
+        let mut shared = Shared::new(files, Access::Write);
+        shared.lock = Some(lock.place());
         Ok(FileStore::start(shared, Some(lock), options))
     }
 
@@ -198,7 +204,7 @@ impl Store for FileStore {
 
     async fn leads(&self, term: Term) -> Result<bool, ReadError> {
         let asked = self
-            .blocking(move |shared| shared.state().leaders.leads(term))
+            .blocking(move |shared| shared.lock_stands() && shared.state().leaders.leads(term))
             .await;
         asked.map_err(|why| ReadError::Unreachable { why })
     }
@@ -226,6 +232,7 @@ impl Shared {
         Shared {
             files,
             access,
+            lock: None,
             state: Mutex::new(State {
                 stamp: None,
                 seen: None,
@@ -237,6 +244,11 @@ impl Shared {
             }),
             published: Published::new(),
         }
+    }
+
+    /// Whether nobody else can have locked the directory meanwhile.
+    fn lock_stands(&self) -> bool {
+        self.lock.as_ref().is_none_or(LockPlace::stands)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -303,6 +315,11 @@ impl Shared {
     ) -> Result<Arc<Record>, CommitError> {
         if self.access == Access::Read {
             return Err(CommitError::ReadOnly);
+        }
+        if !self.lock_stands() {
+            return Err(CommitError::Unreachable {
+                why: LOCK_GONE.to_owned(),
+            });
         }
         let mut state = self.state();
         let current = self.refresh(&mut state)?;
@@ -371,6 +388,11 @@ impl Shared {
     fn lead(&self, name: &str) -> Result<Leadership, LeadError> {
         if self.access == Access::Read {
             return Err(LeadError::ReadOnly);
+        }
+        if !self.lock_stands() {
+            return Err(LeadError::Unreachable {
+                why: LOCK_GONE.to_owned(),
+            });
         }
         let mut state = self.state();
         let last = match state.term {

@@ -334,6 +334,27 @@ async fn only_the_owner_can_read_what_is_stored() {
 }
 
 #[tokio::test]
+async fn a_writer_whose_lock_file_was_removed_writes_and_leads_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(dir.path());
+    let record = commit(&first, 1).await;
+    let led = first.lead("first").await.unwrap().term();
+    fs::remove_file(dir.path().join("lock")).unwrap();
+    assert!(!first.leads(led).await.unwrap());
+    let refused = first.lead("first").await.unwrap_err();
+    assert!(refused.to_string().contains("lock file"), "{refused}");
+    let again = first.commit(record.revision(), (*record).clone(), None);
+    let refused = again.await.unwrap_err();
+    assert!(refused.to_string().contains("lock file"), "{refused}");
+
+    let second = open(dir.path());
+    assert!(second.lead("second").await.unwrap().term() > led);
+    let next = second.commit(record.revision(), (*record).clone(), None);
+    next.await.unwrap();
+    assert!(!first.leads(led).await.unwrap());
+}
+
+#[tokio::test]
 async fn a_directory_that_cannot_be_made_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");

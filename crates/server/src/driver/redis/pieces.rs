@@ -22,7 +22,7 @@ use super::streams::{self, After};
 use super::survey::{
     Expiry, Kind, Shape, clock_ms, expiry_of, lengths, push_weight, survey, unless_changed, weight,
 };
-use crate::driver::{DriverError, Key, Piece, PieceCursor, PieceRead, WriteRefused};
+use crate::driver::{DriverError, Key, OfKeys, Piece, PieceCursor, PieceRead, WriteRefused};
 
 /// About this many bytes a piece.
 pub(super) const PIECE_BYTES: u64 = 512 << 10;
@@ -322,8 +322,8 @@ impl Staging {
         finished
     }
 
-    /// Removes every staging value, whoever left it.
-    pub(super) async fn purge(&self, link: &Link) -> Result<u64, DriverError> {
+    /// Removes the staging values of these keys, whoever left them.
+    pub(super) async fn purge(&self, link: &Link, of: &OfKeys) -> Result<u64, DriverError> {
         let pattern = [RESERVED_PREFIX, b"*"].concat();
         let mut removed = 0;
         let mut cursor = 0;
@@ -343,10 +343,14 @@ impl Staging {
                 )
                 .await?;
             let (next, keys) = read_scan(&frame).ok_or_else(|| link.odd("SCAN", &frame))?;
+            let of_these = |staging: &Key| {
+                staging.starts_with(RESERVED_PREFIX) && of(&staging.slice(RESERVED_PREFIX.len()..))
+            };
+            let keys: Vec<Key> = keys.into_iter().filter(of_these).collect();
             removed += remove(link, &keys).await?;
             cursor = next;
             if cursor == 0 {
-                self.locked().clear();
+                self.locked().retain(|key, _| !of(key));
                 return Ok(removed);
             }
         }

@@ -16,7 +16,7 @@ use super::stream_groups;
 use super::track;
 use super::{RedisOptions, acl};
 use crate::driver::{
-    Digest, DriverError, Generation, Identity, Item, Key, NodeAddress, Piece, PieceCursor,
+    Digest, DriverError, Generation, Identity, Item, Key, NodeAddress, OfKeys, Piece, PieceCursor,
     PieceRead, Read, Session, Term, Tracker, Untracked, WriteRefused,
 };
 
@@ -190,8 +190,8 @@ impl Session for RedisSession {
         self.staging.finish(&self.primary.link, key).await
     }
 
-    async fn purge_staging(&self) -> Result<u64, DriverError> {
-        self.staging.purge(&self.primary.link).await
+    async fn purge_staging(&self, of: &OfKeys) -> Result<u64, DriverError> {
+        self.staging.purge(&self.primary.link, of).await
     }
 
     async fn client_users(&self) -> Result<Vec<Generation>, DriverError> {

@@ -28,7 +28,13 @@ pub(super) async fn sweep(
 ) -> Result<u64, OpError> {
     let at = Server::Target(lane);
     let (keys, _) = link.session.size().await.at(at)?;
-    link.session.purge_staging().await.at(at)?;
+    let stray = move |key: &Key| {
+        let moving = view.moving_set(&handoff);
+        let to = moving.and_then(|moving| moving.target(view.position(key)));
+        to.is_some_and(|to| view.node(to).id == target)
+    };
+    // Other sources may be copying large values to the same target.
+    link.session.purge_staging(&stray).await.at(at)?;
     let mut removed = 0;
     if keys == 0 {
         return Ok(removed);
@@ -36,12 +42,7 @@ pub(super) async fn sweep(
     let mut cursor = 0;
     loop {
         let (next, listed) = link.session.scan(cursor, SCAN_COUNT).await.at(at)?;
-        let stray = |key: &Key| {
-            let moving = view.moving_set(&handoff);
-            let to = moving.and_then(|moving| moving.target(view.position(key)));
-            to.is_some_and(|to| view.node(to).id == target)
-        };
-        let strays: Vec<Key> = listed.into_iter().filter(stray).collect();
+        let strays: Vec<Key> = listed.into_iter().filter(&stray).collect();
         if !strays.is_empty() {
             removed += link.session.remove(&strays).await.at(at)?;
         }
@@ -82,7 +83,7 @@ pub(super) async fn clean(
         cursor = next;
         if cursor == 0 {
             if at != Server::Source {
-                link.session.purge_staging().await.at(at)?;
+                link.session.purge_staging(&|_| true).await.at(at)?;
             }
             return Ok(Slice {
                 removed,
