@@ -9,7 +9,7 @@ use super::Millis;
 pub struct QueueLimits {
     /// Requests.
     pub requests_max: usize,
-    /// Bytes of all requests together.
+    /// Bytes of all requests together; one request alone may exceed it.
     pub bytes_max: usize,
     /// How long one request may wait, counted from its arrival.
     pub wait_ms_max: u64,
@@ -57,9 +57,8 @@ impl<R> WaitQueue<R> {
         limits: &QueueLimits,
         waiting: Waiting<R>,
     ) -> Result<(), Waiting<R>> {
-        if self.entries.len() >= limits.requests_max
-            || self.bytes + waiting.bytes > limits.bytes_max
-        {
+        let too_large = !self.entries.is_empty() && self.bytes + waiting.bytes > limits.bytes_max;
+        if self.entries.len() >= limits.requests_max || too_large {
             return Err(waiting);
         }
         self.account(&waiting);
@@ -144,6 +143,19 @@ mod tests {
         assert_eq!(queue.push(&LIMITS, waiting(5, 0, 0)), Err(waiting(5, 0, 0)));
         assert_eq!(names(queue.take()), [1, 3, 4]);
         assert!(queue.push(&LIMITS, waiting(6, 100, 0)).is_ok());
+    }
+
+    #[test]
+    fn one_request_larger_than_the_limit_waits_alone() {
+        let mut queue = WaitQueue::new();
+        assert!(queue.push(&LIMITS, waiting(1, 101, 0)).is_ok());
+        assert_eq!(queue.push(&LIMITS, waiting(2, 1, 0)), Err(waiting(2, 1, 0)));
+        assert_eq!(names(queue.take()), [1]);
+        assert!(queue.push(&LIMITS, waiting(3, 1, 0)).is_ok());
+        assert_eq!(
+            queue.push(&LIMITS, waiting(4, 101, 0)),
+            Err(waiting(4, 101, 0))
+        );
     }
 
     #[test]

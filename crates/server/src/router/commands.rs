@@ -78,10 +78,10 @@ impl CommandTable {
     /// What is known before any node has answered: what needs no node.
     pub(super) fn without_nodes() -> Self {
         let mut table = Self::default();
-        for (name, action) in policy::WITHOUT_NODES {
+        for (name, arity, action) in policy::WITHOUT_NODES {
             let command = Command {
                 name: (*name).into(),
-                arity: -1,
+                arity: *arity,
                 effect: Effect::Write,
                 keys: KeySpec::None,
                 action: *action,

@@ -182,19 +182,18 @@ impl Worker {
         }
     }
 
-    /// Counts what is kept for a client, and says whether that is more than it may be: more than a
-    /// client may have, or more than its share when the worker has no more.
+    /// Counts what is kept for a client, and says whether that is more than its share when the worker
+    /// has no more. (What one client may have is kept by [`deliver`](Self::deliver).)
     fn keeps_too_much(&mut self, place: usize) -> bool {
         let Some(client) = self.clients.get(place) else {
             return false;
         };
         let limits = &self.shared.limits;
         let unread = client.replies.kept_bytes();
-        let kept = unread + client.input.capacity();
+        let kept = unread + client.replies.gather_frame_bytes() + client.input.capacity();
         self.kept_bytes = self.kept_bytes - client.counted_bytes + kept;
         client.counted_bytes = kept;
-        let too_much = (unread > limits.output_bytes_max && client.replies.has_several())
-            || (self.kept_bytes > limits.memory_bytes_max && kept > MEMORY_SHARE_BYTES);
+        let too_much = self.kept_bytes > limits.memory_bytes_max && kept > MEMORY_SHARE_BYTES;
         if too_much {
             let (client, all) = (client.addr(), self.kept_bytes);
             tracing::info!(

@@ -7,7 +7,8 @@ use clockwise_client::routing::{Admission, Effect, Millis, NodeSlot, Obstacle, R
 use clockwise_cluster::{Route, View};
 use clockwise_placement::NodeId;
 
-use super::gather::PartNumber;
+use super::gather::{Gather, PartNumber};
+use super::limits::ANSWER_BYTES_UNCOUNTED;
 use super::node_link::Origin;
 use super::refusal;
 use super::scan::ScanReply;
@@ -135,7 +136,8 @@ impl Worker {
             None => return,
         };
         if route.hold {
-            let waiting = self.park(sending, body, true);
+            let source = self.traffic.slot(route.node.get());
+            let waiting = self.park(sending, source, body, true);
             if let Err(waiting) = self.traffic.hold(waiting) {
                 self.refuse_all(turn, vec![(waiting, None, Obstacle::QueueFull)]);
             }
@@ -146,19 +148,25 @@ impl Worker {
             Admission::Wait(slot) => {
                 // Behind requests of the generation before, it waits for the handover.
                 let held = self.traffic.is_draining(slot);
-                let waiting = self.park(sending, body, held);
+                let waiting = self.park(sending, slot, body, held);
                 if let Err(waiting) = self.traffic.wait(slot, protocol, waiting) {
                     self.refuse_all(turn, vec![(waiting, Some(slot), Obstacle::QueueFull)]);
                 }
             }
             Admission::Refuse(slot) => {
-                let waiting = self.park(sending, body, false);
+                let waiting = self.park(sending, slot, body, false);
                 self.refuse_all(turn, vec![(waiting, Some(slot), Obstacle::Down)]);
             }
         }
     }
 
-    fn park(&mut self, sending: Sending, body: Body<'_>, held: bool) -> Waiting<Parked> {
+    fn park(
+        &mut self,
+        sending: Sending,
+        slot: NodeSlot,
+        body: Body<'_>,
+        held: bool,
+    ) -> Waiting<Parked> {
         let Sending {
             origin,
             effect,
@@ -182,6 +190,7 @@ impl Worker {
                 retries,
                 frame,
                 held,
+                slot,
             },
             bytes,
             since,
@@ -257,6 +266,7 @@ impl Worker {
                 retries,
                 frame,
                 held,
+                ..
             } = request;
             if held {
                 self.note_hold(turn, since);
@@ -287,20 +297,51 @@ impl Worker {
         self.counters.hold_ms_max = self.counters.hold_ms_max.max(turn.now.since(since));
     }
 
-    /// A node's answer to a request of `bytes` bytes.
-    pub(super) fn deliver(&mut self, turn: &Turn, origin: Origin, bytes: usize, answer: &[u8]) {
+    /// The answer of the node at `slot` to a request of `bytes` bytes.
+    ///
+    /// A client that does not read is sent errors instead of values once it has more unread than it
+    /// may: what was asked before that was known cannot be held back any more, since the connection to
+    /// the node is others' too.
+    pub(super) fn deliver(
+        &mut self,
+        turn: &Turn,
+        slot: NodeSlot,
+        (origin, effect): (Origin, Effect),
+        bytes: usize,
+        answer: &[u8],
+    ) {
+        let limits = &self.shared.limits;
         let Some(client) = self.clients.of(origin) else {
             return;
         };
         client.in_flight_bytes -= bytes;
+        if answer.len() > ANSWER_BYTES_UNCOUNTED {
+            let unread = client.replies.kept_bytes();
+            if unread > limits.output_bytes_max {
+                let text = refusal::not_kept(effect, answer.len(), unread, limits.output_bytes_max);
+                return self.fail(turn, origin, &text, false);
+            }
+        }
         match origin.part {
             None => client.replies.deliver(origin.sequence, answer),
             Some(part) => {
-                let gather = client.replies.gathering(origin.sequence);
-                if !gather.is_some_and(|gather| gather.absorb(part, answer)) {
+                let Some(target) = self.traffic.target(slot) else {
                     return;
+                };
+                let bytes_max = limits.reply_bytes_max;
+                let done = client.replies.gather_more(origin.sequence, |gather| {
+                    let together = gather.answer_bytes() + answer.len();
+                    if together > bytes_max {
+                        let mut line = Vec::new();
+                        write_error(&mut line, &refusal::too_large_together(together, bytes_max));
+                        gather.fail(line, false)
+                    } else {
+                        gather.absorb(part, answer, &target.id)
+                    }
+                });
+                if done == Some(true) {
+                    self.finish_gather(turn, origin);
                 }
-                self.finish_gather(turn, origin);
             }
         }
         self.list_client(origin.client);
@@ -318,11 +359,10 @@ impl Worker {
         match origin.part {
             None => client.replies.deliver(origin.sequence, &line),
             Some(_) => {
-                let gather = client.replies.gathering(origin.sequence);
-                if !gather.is_some_and(|gather| gather.fail(line, unknown)) {
-                    return;
+                let fail = |gather: &mut Gather| gather.fail(line, unknown);
+                if client.replies.gather_more(origin.sequence, fail) == Some(true) {
+                    self.finish_gather(turn, origin);
                 }
-                self.finish_gather(turn, origin);
             }
         }
         self.list_client(origin.client);
@@ -339,12 +379,13 @@ impl Worker {
         };
         match gather.page() {
             Some((page, reply)) => {
+                let node = gather.node(0).map_or("?", NodeId::as_str);
                 let owners = self.owners(turn);
                 ScanReply {
                     view: &turn.view,
                     owners: &owners,
                 }
-                .write(page, reply, &mut answer);
+                .write(page, node, reply, &mut answer);
             }
             None => gather.write_answer(&mut answer),
         }
@@ -359,7 +400,7 @@ impl Worker {
             if waiting.request.held {
                 self.note_hold(turn, waiting.since);
             }
-            let target = slot.and_then(|slot| self.traffic.target(slot));
+            let target = self.traffic.target(waiting.request.slot);
             let name = target.map_or("?", |target| target.id.as_str());
             let text = refusal::not_sent(obstacle, name, turn.view.epoch());
             if let Some(stats) = slot.and_then(|slot| self.counters.node(slot.0)) {

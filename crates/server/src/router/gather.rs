@@ -5,11 +5,13 @@
 //! changes. Values come back in the order of the keys, whatever node they are from.
 
 use clockwise_client::resp::{
-    ArgSpan, ReplyScanner, Request, Value, write_array, write_bulk, write_integer, write_simple,
+    ArgSpan, ReplyScanner, Request, Value, write_array, write_bulk, write_error, write_integer,
+    write_simple,
 };
 use clockwise_placement::NodeId;
 
 use super::policy::Scatter;
+use super::refusal;
 use super::scan::Page;
 
 /// How the parts make one answer.
@@ -44,6 +46,8 @@ struct Failure {
     line: Vec<u8>,
     /// The part may have been executed.
     unknown: bool,
+    /// Whose words they are, where they do not say it themselves.
+    node: Option<NodeId>,
 }
 
 /// See the module.
@@ -58,6 +62,7 @@ pub(super) struct Gather {
     missing: usize,
     succeeded: usize,
     sum: i64,
+    // Invariant: below 4 GiB, so that a place in it fits the two numbers of a value.
     answers: Vec<u8>,
     /// For each key the place of its value in `answers`.
     values: Vec<(u32, u32)>,
@@ -184,17 +189,30 @@ impl Gather {
         }
     }
 
-    /// A node's answer to a part. Says whether it was the last one missing.
-    pub(super) fn absorb(&mut self, part: PartNumber, reply: &[u8]) -> bool {
+    /// Bytes of the answers kept so far.
+    pub(super) fn answer_bytes(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// Bytes kept of the request.
+    pub(super) fn frame_bytes(&self) -> usize {
+        self.frame.len()
+    }
+
+    /// The answer of `node` to a part. Says whether it was the last one missing.
+    pub(super) fn absorb(&mut self, part: PartNumber, reply: &[u8], node: &NodeId) -> bool {
         self.missing -= 1;
         if matches!(reply.first(), Some(b'-' | b'!')) {
             self.note(Failure {
                 line: reply.to_vec(),
                 unknown: false,
+                node: Some(node.clone()),
             });
             return self.missing == 0;
         }
         let understood = match self.merge {
+            // Nobody will read the values of a request that has failed.
+            Merge::Values if self.failure.is_some() => true,
             Merge::Values => self.absorb_values(part, reply),
             Merge::Acknowledged => reply == b"+OK\r\n",
             Merge::Sum => self.absorb_number(reply),
@@ -206,10 +224,13 @@ impl Gather {
         if understood {
             self.succeeded += 1;
         } else {
-            let line = b"-ERR clockwise: a node answered in an unexpected form\r\n".to_vec();
+            let name = String::from_utf8_lossy(self.bytes(self.name)).to_uppercase();
+            let mut line = Vec::new();
+            write_error(&mut line, &refusal::unexpected(&name, node.as_str()));
             self.note(Failure {
                 line,
                 unknown: false,
+                node: None,
             });
         }
         self.missing == 0
@@ -229,15 +250,19 @@ impl Gather {
         let Some(mut rest) = elements(reply, keys.len()) else {
             return false;
         };
-        let mut at = self.answers.len() + (reply.len() - rest.len());
+        if u32::try_from(self.answers.len() + reply.len()).is_err() {
+            return false;
+        }
+        let mut at = (self.answers.len() + (reply.len() - rest.len())) as u32;
         self.answers.extend_from_slice(reply);
         let mut scanner = ReplyScanner::new(usize::MAX);
         for key in keys {
             let Ok(Some(value)) = scanner.scan(rest) else {
                 return false;
             };
-            self.values[*key as usize] = (at as u32, value.bytes as u32);
-            at += value.bytes;
+            let bytes = value.bytes as u32;
+            self.values[*key as usize] = (at, bytes);
+            at += bytes;
             rest = &rest[value.bytes..];
         }
         rest.is_empty()
@@ -246,7 +271,11 @@ impl Gather {
     /// A part ended without an answer, with this error line. Says whether it was the last one missing.
     pub(super) fn fail(&mut self, line: Vec<u8>, unknown: bool) -> bool {
         self.missing -= 1;
-        self.note(Failure { line, unknown });
+        self.note(Failure {
+            line,
+            unknown,
+            node: None,
+        });
         self.missing == 0
     }
 
@@ -259,6 +288,7 @@ impl Gather {
         {
             self.failure = Some(failure);
         }
+        self.answers = Vec::new();
     }
 
     /// The page of a scan that was asked for, and its node's reply.
@@ -306,6 +336,9 @@ impl Gather {
         out.extend_from_slice(
             format!("-ERR clockwise: done on {done} of {all} nodes only: ").as_bytes(),
         );
+        if let Some(node) = &failure.node {
+            out.extend_from_slice(format!("node {node}: ").as_bytes());
+        }
         out.extend_from_slice(failure.line.strip_prefix(b"-").unwrap_or(&failure.line));
     }
 }

@@ -21,14 +21,15 @@ pub struct Limits {
     /// Bytes of answers kept for a client before nothing more is read from it; what its requests
     /// in flight are likely to bring counts.
     pub output_bytes_soft: usize,
-    /// Bytes of answers kept for a client before it is dropped. One answer may exceed it.
+    /// Bytes of answers kept for a client that does not read, before further answers of nodes are not
+    /// kept but replaced by an error. The answer that exceeds it is kept.
     pub output_bytes_max: usize,
     /// Bytes that one worker keeps for all its clients together, of requests that are not whole and
     /// of answers that are not read. Beyond, those who have more than their share are dropped.
     pub memory_bytes_max: usize,
     /// Bytes of requests a node connection may have unanswered before more are refused.
     pub node_pending_bytes_max: usize,
-    /// Bytes of one reply of a node.
+    /// Bytes of one reply of a node, and of one answer put together from several.
     pub reply_bytes_max: usize,
     /// How long a node may take to answer one request, in order.
     pub reply_ms_max: u64,
@@ -79,6 +80,9 @@ pub(super) const CLIENT_READ_BYTES: usize = 64 << 10;
 
 /// Bytes read from a node at once.
 pub(super) const NODE_READ_BYTES: usize = 256 << 10;
+
+/// Answers up to this size are kept for a client whatever is unread: it has few of them on their way.
+pub(super) const ANSWER_BYTES_UNCOUNTED: usize = 4 << 10;
 
 /// Capacity a buffer keeps when it is empty; what a large value needed is given back.
 pub(super) const BUFFER_KEPT_BYTES: usize = 16 << 10;

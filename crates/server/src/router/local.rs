@@ -21,6 +21,8 @@ pub(super) const ROUTER_FIELD: &str = "clockwise_version";
 
 const MULTI_REFUSED: &str = "ERR clockwise: 'multi' is not available here: transactions and watches belong to one \
                              connection of one node";
+const NOT_PLAIN_NAME: &str =
+    "ERR Client names cannot contain spaces, newlines or special characters.";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 impl Worker {
@@ -56,10 +58,7 @@ impl Worker {
             }
             Local::ClientGetName => self.client_name(place),
             Local::ClientSetName => self.name_client(place, request),
-            Local::ClientSetInfo => match request.count() {
-                4 => self.answer(place, |out| write_simple(out, "OK")),
-                _ => self.refuse_now(place, &refusal::wrong_arity("client|setinfo")),
-            },
+            Local::ClientSetInfo => self.client_set_info(place, request),
             Local::ClientInfo => self.client_info(turn, place),
             Local::ConfigGet => self.config_get(place, request),
             Local::Info => self.info(turn, place),
@@ -256,14 +255,35 @@ impl Worker {
         let (Some(name), 3) = (request.get(2), request.count()) else {
             return self.refuse_now(place, &refusal::wrong_arity("client|setname"));
         };
-        if name.iter().any(|byte| !(b'!'..=b'~').contains(byte)) {
-            let text = "ERR Client names cannot contain spaces, newlines or special characters.";
-            return self.refuse_now(place, text);
+        if !is_plain(name) {
+            return self.refuse_now(place, NOT_PLAIN_NAME);
         }
         if let Some(client) = self.clients.get(place) {
             client.name = name.into();
         }
         self.answer(place, |out| write_simple(out, "OK"));
+    }
+
+    /// What a client library says of itself. Nobody asks for it later; it is judged as servers judge it.
+    fn client_set_info(&mut self, place: usize, request: &Request<'_>) {
+        let (Some(attribute), Some(value)) = (request.get(2), request.get(3)) else {
+            return self.refuse_now(place, &refusal::wrong_arity("client|setinfo"));
+        };
+        let known = [&b"lib-name"[..], b"lib-ver"]
+            .into_iter()
+            .find(|known| attribute.eq_ignore_ascii_case(known));
+        match known.map(String::from_utf8_lossy) {
+            Some(_) if is_plain(value) => self.answer(place, |out| write_simple(out, "OK")),
+            Some(known) => {
+                let text =
+                    format!("ERR {known} cannot contain spaces, newlines or special characters.");
+                self.refuse_now(place, &text);
+            }
+            None => {
+                let attribute = String::from_utf8_lossy(attribute);
+                self.refuse_now(place, &format!("ERR Unrecognized option '{attribute}'"));
+            }
+        }
     }
 
     fn client_info(&mut self, turn: &Turn, place: usize) {
@@ -375,6 +395,11 @@ impl Worker {
     }
 }
 
+/// Whether a name is of the characters that servers take for one: no blanks, no line ends.
+fn is_plain(name: &[u8]) -> bool {
+    name.iter().all(|byte| (b'!'..=b'~').contains(byte))
+}
+
 fn write_route(out: &mut Vec<u8>, protocol: Protocol, turn: &Turn, key: &[u8]) {
     let view = &turn.view;
     let position = view.position(key);
@@ -456,6 +481,9 @@ impl<'a> Hello<'a> {
                 (b"auth", Some(user), Some(password)) => {
                     hello.login = Some((user, password));
                     at += 3;
+                }
+                (b"setname", Some(name), _) if !is_plain(name) => {
+                    return Err(NOT_PLAIN_NAME.to_owned());
                 }
                 (b"setname", Some(name), _) => {
                     hello.name = Some(name);

@@ -299,7 +299,8 @@ impl Worker {
                 } else if link.is_open() {
                     let (request, sent) = link.answered().ok_or(LinkError::Unasked)?;
                     self.traffic.answered(link.slot, link.protocol, turn.now);
-                    self.deliver(turn, request.origin, sent, bytes);
+                    let of = (request.origin, request.effect);
+                    self.deliver(turn, link.slot, of, sent, bytes);
                 } else {
                     match link.log_in(bytes) {
                         Login::Done => {}
@@ -388,6 +389,7 @@ impl Worker {
                         retries,
                         frame,
                         held: false,
+                        slot,
                     };
                     retried.push(Waiting {
                         request,

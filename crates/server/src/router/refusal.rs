@@ -4,8 +4,8 @@
 //! send it again. `CROSSSLOT`: the keys must be on one node. `ERR`: this will not work, or nobody
 //! knows whether it did, as the text says. Node and epoch are named wherever they matter.
 
-use clockwise_client::routing::Obstacle;
-use clockwise_cluster::Epoch;
+use clockwise_client::routing::{Effect, Obstacle};
+use clockwise_cluster::{Epoch, View};
 
 use super::policy::Reason;
 
@@ -17,9 +17,9 @@ pub(super) fn not_sent(obstacle: Obstacle, node: &str, epoch: Epoch) -> String {
         Obstacle::Denied => format!("node {node} does not let this epoch's clients in yet"),
         Obstacle::Draining => format!("node {node} did not finish earlier requests in time"),
         Obstacle::Handover => {
-            "the key is being handed over and the handover takes too long".to_owned()
+            format!("node {node} is handing the key over and takes too long")
         }
-        Obstacle::QueueFull => "too many requests are waiting".to_owned(),
+        Obstacle::QueueFull => format!("too many requests are waiting for node {node}"),
     };
     format!("TRYAGAIN clockwise: {why} (epoch {epoch}); not executed, send it again")
 }
@@ -36,6 +36,33 @@ pub(super) fn unknown(node: &str, epoch: Epoch) -> String {
     format!(
         "ERR clockwise: outcome unknown: the connection to node {node} broke after this may have been executed \
          (epoch {epoch}); read before you write again"
+    )
+}
+
+/// A node's reply to a part of a request is not of the form that the command's replies have.
+pub(super) fn unexpected(name: &str, node: &str) -> String {
+    format!(
+        "ERR clockwise: node {node} answered {name} in a form that it should not have; is it the same version as the others?"
+    )
+}
+
+/// An answer was not kept, since its client does not read those before it.
+pub(super) fn not_kept(effect: Effect, bytes: usize, unread: usize, limit: usize) -> String {
+    let (word, done) = match effect {
+        Effect::Read => ("TRYAGAIN", "nothing was changed, read and send it again"),
+        Effect::Write => ("ERR", "the request was executed"),
+    };
+    format!(
+        "{word} clockwise: an answer of {bytes} bytes was not kept: {unread} bytes of answers before it are unread, \
+         over the limit of {limit}; {done}"
+    )
+}
+
+/// The answers of several nodes are too large for one.
+pub(super) fn too_large_together(bytes: usize, limit: usize) -> String {
+    format!(
+        "ERR clockwise: an answer of {bytes} bytes, put together from several nodes, is over the limit of {limit}; \
+         ask for fewer keys at a time"
     )
 }
 
@@ -76,8 +103,19 @@ pub(super) fn sort_with_patterns(name: &str) -> String {
 }
 
 /// No node has said yet which commands there are.
-pub(super) fn no_table() -> String {
-    "TRYAGAIN clockwise: no node has answered yet which commands there are; not executed, send it again".to_owned()
+pub(super) fn no_table(view: &View) -> String {
+    const NAMED_MAX: usize = 3;
+    let names: Vec<&str> = view.nodes().iter().map(|node| node.id.as_str()).collect();
+    let more = names.len().saturating_sub(NAMED_MAX);
+    let mut named = names[..names.len() - more].join(", ");
+    if more > 0 {
+        named.push_str(&format!(" and {more} more"));
+    }
+    format!(
+        "TRYAGAIN clockwise: no node has answered yet which commands there are, asked were: {named} (epoch {}); \
+         not executed, send it again",
+        view.epoch()
+    )
 }
 
 /// Nobody owns anything.

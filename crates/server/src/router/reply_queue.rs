@@ -42,12 +42,14 @@ pub(super) struct ReplyQueue {
     parked: usize,
     /// Bytes in boxed places.
     boxed_bytes: usize,
+    /// Bytes of answers that are being put together.
+    gathered_bytes: usize,
+    /// Bytes of the requests that these are for.
+    gather_frame_bytes: usize,
     out: Vec<u8>,
     written: usize,
     /// What an answer of this client is likely to take: the largest of late, forgotten slowly.
     expected_bytes: usize,
-    /// The size of the last answer that went to the output.
-    last_bytes: usize,
 }
 
 impl ReplyQueue {
@@ -58,10 +60,11 @@ impl ReplyQueue {
             parking: Vec::new(),
             parked: 0,
             boxed_bytes: 0,
+            gathered_bytes: 0,
+            gather_frame_bytes: 0,
             out: Vec::new(),
             written: 0,
             expected_bytes: FIRST_REPLY_BYTES,
-            last_bytes: 0,
         }
     }
 
@@ -80,7 +83,23 @@ impl ReplyQueue {
     /// Makes a reserved place one that is put together.
     pub(super) fn gather(&mut self, sequence: Sequence, gather: Box<Gather>) {
         let index = self.index(sequence);
+        self.gather_frame_bytes += gather.frame_bytes();
         self.places[index] = Place::Gathering(gather);
+    }
+
+    /// Gives what is being put together at a place to `take`, which may add to it or end it. `None`
+    /// if nothing is.
+    pub(super) fn gather_more<T>(
+        &mut self,
+        sequence: Sequence,
+        take: impl FnOnce(&mut Gather) -> T,
+    ) -> Option<T> {
+        let gather = self.gathering(sequence)?;
+        let before = gather.answer_bytes();
+        let taken = take(gather);
+        let after = gather.answer_bytes();
+        self.gathered_bytes = self.gathered_bytes - before + after;
+        Some(taken)
     }
 
     /// What is being put together at a place.
@@ -97,7 +116,11 @@ impl ReplyQueue {
         let index = self.index(sequence);
         let place = self.places.get_mut(index)?;
         match std::mem::replace(place, Place::Awaited) {
-            Place::Gathering(gather) => Some(gather),
+            Place::Gathering(gather) => {
+                self.gathered_bytes -= gather.answer_bytes();
+                self.gather_frame_bytes -= gather.frame_bytes();
+                Some(gather)
+            }
             other => {
                 *place = other;
                 None
@@ -133,7 +156,6 @@ impl ReplyQueue {
         self.places.pop_front();
         self.front = self.front.wrapping_add(1);
         self.out.extend_from_slice(answer);
-        self.last_bytes = answer.len();
         self.advance();
     }
 
@@ -146,13 +168,11 @@ impl ReplyQueue {
                     let start = *start as usize;
                     self.out
                         .extend_from_slice(&self.parking[start..start + *len as usize]);
-                    self.last_bytes = *len as usize;
                     self.parked -= 1;
                 }
                 Place::Boxed(bytes) => {
                     self.out.extend_from_slice(bytes);
                     self.boxed_bytes -= bytes.len();
-                    self.last_bytes = bytes.len();
                 }
             }
             if self.parked == 0 {
@@ -197,14 +217,14 @@ impl ReplyQueue {
         }
     }
 
-    /// Bytes kept for the client: to be written, or waiting for their turn.
+    /// Bytes of answers kept for the client: to be written, waiting for their turn, or being put together.
     pub(super) fn kept_bytes(&self) -> usize {
-        self.out.len() - self.written + self.parking.len() + self.boxed_bytes
+        self.out.len() - self.written + self.parking.len() + self.boxed_bytes + self.gathered_bytes
     }
 
-    /// Whether more than one answer is kept, as far as can be told: one alone may be as large as it is.
-    pub(super) fn has_several(&self) -> bool {
-        self.out.len() - self.written > self.last_bytes || self.parked > 0 || self.boxed_bytes > 0
+    /// Bytes of requests kept until their answers are put together.
+    pub(super) fn gather_frame_bytes(&self) -> usize {
+        self.gather_frame_bytes
     }
 
     /// How many requests may be waiting if their answers are to fit `bytes`, at least one.

@@ -6,9 +6,10 @@
 //! once is allowed, as with one server.) A key is returned only by the node that owns it, so
 //! copies being made for a move, and what has not been cleaned up behind one, do not show.
 
-use clockwise_client::resp::{Value, write_array, write_bulk};
+use clockwise_client::resp::{Value, write_array, write_bulk, write_error};
 use clockwise_cluster::{Epoch, View};
 
+use super::refusal;
 use crate::driver::redis::RESERVED_PREFIX;
 
 /// Bits of a node's own cursor. A server's cursor is below the size of its table.
@@ -95,23 +96,22 @@ pub(super) struct ScanReply<'a> {
 }
 
 impl ScanReply<'_> {
-    /// Writes our reply to the request for `page`, to which its node replied `reply`.
-    pub(super) fn write(&self, page: &Page, reply: &[u8], out: &mut Vec<u8>) {
+    /// Writes our reply to the request for `page`, to which `node` replied `reply`.
+    pub(super) fn write(&self, page: &Page, node: &str, reply: &[u8], out: &mut Vec<u8>) {
         let parsed = Value::parse(reply).ok().flatten().map(|(value, _)| value);
         let fields = parsed
             .as_ref()
             .and_then(Value::as_array)
             .unwrap_or_default();
         let [cursor, Value::Array(keys)] = fields else {
-            return out.extend_from_slice(
-                b"-ERR clockwise: a node answered SCAN in an unexpected form\r\n",
-            );
+            return write_error(out, &refusal::unexpected("SCAN", node));
         };
         let cursor = cursor.as_text().and_then(|text| text.parse::<u64>().ok());
         let Some(next) = cursor.and_then(|cursor| self.next(page, cursor)) else {
-            return out.extend_from_slice(
-                b"-ERR clockwise: a node's cursor is too large to be passed on\r\n",
+            let text = format!(
+                "ERR clockwise: the cursor of node {node} is too large to be passed on; scan that node by itself"
             );
+            return write_error(out, &text);
         };
         let own: Vec<&[u8]> = keys
             .iter()

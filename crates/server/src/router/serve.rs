@@ -133,7 +133,7 @@ impl Worker {
             };
             self.refuse_now(place, &text);
         } else if self.table_is_late(turn) {
-            self.refuse_now(place, &refusal::no_table());
+            self.refuse_now(place, &refusal::no_table(&turn.view));
         } else {
             return Flow::Later(Pause::Table);
         }
@@ -355,7 +355,7 @@ impl Worker {
             _ => Some(command),
         });
         let Some(command) = command else {
-            return self.fail(turn, origin, &refusal::no_table(), false);
+            return self.fail(turn, origin, &refusal::no_table(&turn.view), false);
         };
         let route = match command.action {
             Action::Scatter(scatter) => {

@@ -48,6 +48,8 @@ pub(super) struct Parked {
     pub(super) frame: Option<Box<[u8]>>,
     /// It waits because of a handover, not because of a node.
     pub(super) held: bool,
+    /// The node it waits for, or whose handover.
+    pub(super) slot: NodeSlot,
 }
 
 /// What holds throughout one turn. A turn routes everything by one view.

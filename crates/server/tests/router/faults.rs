@@ -70,6 +70,27 @@ fn a_dead_node_fails_only_its_own_keys_and_comes_back_by_itself() {
 }
 
 #[test]
+fn the_words_of_a_node_that_did_not_do_its_part_are_told_with_its_name() {
+    let pool = start(Plan::default());
+    let mut client = pool.client();
+    let keys: Vec<String> = (0..3).map(|node| pool.key_on(node, "k")).collect();
+    pool.servers[1].cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let Value::Error(text) = client.call(&["MSET", &keys[0], "x", &keys[1], "y", &keys[2], "z"])
+    else {
+        panic!("in part")
+    };
+    assert!(
+        text.starts_with("ERR clockwise: done on 2 of 3 nodes only: node n1: OOM "),
+        "{text}"
+    );
+    // Where nothing was done, the server's own words come as from one server.
+    let Value::Error(text) = client.call(&["SET", &keys[1], "y"]) else {
+        panic!("no memory")
+    };
+    assert!(text.starts_with("OOM "), "{text}");
+}
+
+#[test]
 fn a_write_without_an_answer_is_reported_as_unknown_and_not_repeated() {
     let pool = with(Limits {
         reply_ms_max: 300,

@@ -273,7 +273,7 @@ fn a_hold_lasts_a_second_at_most_and_ends_in_an_error_that_says_so() {
         };
         let waited = started.elapsed();
         assert!(
-            text.starts_with("TRYAGAIN clockwise: the key is being handed over"),
+            text.starts_with("TRYAGAIN clockwise: node n0 is handing the key over"),
             "{text}"
         );
         assert!(waited > Duration::from_millis(900), "{waited:?}");

@@ -5,6 +5,8 @@ mod commands;
 mod faults;
 mod handover;
 mod hostile;
+mod large;
+mod local;
 mod pipelines;
 mod pool;
 mod strangers;

@@ -10,7 +10,7 @@ use clockwise_client::resp::{Value, write_command};
 use clockwise_testkit::{RedisOptions, RedisServer};
 
 use super::{Command, CommandTable};
-use crate::router::policy::{Action, Reason, Scatter, Script};
+use crate::router::policy::{Action, Reason, Scatter, Script, WITHOUT_NODES};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/router.md");
 const BEGIN: &str =
@@ -157,6 +157,39 @@ fn each_command_of_a_server_has_one_verdict_and_the_page_says_which() {
             "the page is out of date: see the head of this file"
         );
     }
+}
+
+#[test]
+fn what_is_known_without_nodes_takes_the_arguments_that_servers_take() {
+    let server = RedisServer::start(RedisOptions::default());
+    let told = CommandTable::of_server(&ask(&server, &["COMMAND"]), "").unwrap();
+    let known = CommandTable::without_nodes();
+    // What is ours, or came with later servers.
+    let unknown = [
+        "clockwise",
+        "post",
+        "host:",
+        "waitaof",
+        "client|setinfo",
+        "client|no-touch",
+    ];
+    let mut compared = 0;
+    for (name, arity, _) in WITHOUT_NODES
+        .iter()
+        .filter(|(name, ..)| !unknown.contains(name))
+    {
+        let find = |table: &CommandTable| match name.split_once('|') {
+            None => table.find(name.as_bytes()).map(|command| command.arity),
+            Some((container, name)) => {
+                let container = table.find(container.as_bytes())?;
+                Some(container.subcommand(name.as_bytes())?.arity)
+            }
+        };
+        assert_eq!(find(&told), Some(*arity), "{name}");
+        assert_eq!(find(&known), Some(*arity), "{name}");
+        compared += 1;
+    }
+    assert!(compared > 30, "{compared}");
 }
 
 #[test]
