@@ -14,6 +14,7 @@ use super::limits::{
     BUFFER_KEPT_BYTES, CLIENT_READ_BYTES, LINGER_BYTES_MAX, LINGER_MS_MAX, Limits,
 };
 use super::reply_queue::ReplyQueue;
+use super::transaction::Transaction;
 
 /// As servers have it: a client whose machine is gone does not keep its place for ever.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(300));
@@ -55,6 +56,8 @@ pub(super) struct Client {
     pub(super) input: Vec<u8>,
     pub(super) replies: ReplyQueue,
     pub(super) pause: Option<Pause>,
+    /// The transaction it is in.
+    pub(super) transaction: Option<Box<Transaction>>,
     /// Until when commands are refused as parts of a refused transaction.
     pub(super) refused_multi: Option<Millis>,
     /// Bytes of its requests that nodes have not answered.
@@ -105,6 +108,7 @@ impl Client {
             input: Vec::new(),
             replies: ReplyQueue::new(),
             pause: None,
+            transaction: None,
             refused_multi: None,
             in_flight_bytes: 0,
             counted_bytes: 0,
@@ -141,7 +145,7 @@ impl Client {
     /// As `CLIENT INFO` shows a connection.
     pub(super) fn line(&self, id: i64, now: Millis) -> String {
         format!(
-            "id={id} addr={} laddr={} name={} age={} idle={} flags=N db=0 multi=-1 resp={} user=default\n",
+            "id={id} addr={} laddr={} name={} age={} idle={} flags={} db=0 multi={} resp={} user=default\n",
             self.addr(),
             self.stream
                 .local_addr()
@@ -149,6 +153,10 @@ impl Client {
             String::from_utf8_lossy(&self.name),
             now.since(self.connected_at) / 1_000,
             now.since(self.active_at) / 1_000,
+            if self.transaction.is_some() { "x" } else { "N" },
+            self.transaction
+                .as_ref()
+                .map_or(-1, |transaction| i64::from(transaction.commands())),
             if self.protocol == Protocol::Resp3 {
                 3
             } else {

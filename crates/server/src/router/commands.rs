@@ -71,6 +71,7 @@ type Name = [u8; NAME_BYTES_MAX];
 pub(super) struct CommandTable {
     by_name: HashMap<Name, Command, std::hash::BuildHasherDefault<NameHasher>>,
     complete: bool,
+    transactions: bool,
     server_version: Box<str>,
 }
 
@@ -108,6 +109,7 @@ impl CommandTable {
         };
         for entry in reply.as_array()? {
             let mut command = command(entry)?;
+            table.transactions |= &*command.name == "exec";
             if let Some(known) = table.find(command.name.as_bytes()) {
                 command.overlay(known);
             }
@@ -120,6 +122,11 @@ impl CommandTable {
     /// Whether a server's commands are in it, so that a name it lacks does not exist.
     pub(super) fn is_complete(&self) -> bool {
         self.complete
+    }
+
+    /// Whether the server knows `MULTI` and `EXEC`.
+    pub(super) fn has_transactions(&self) -> bool {
+        self.transactions
     }
 
     /// Of the server that was asked; clients choose their commands by it.

@@ -190,7 +190,11 @@ impl Worker {
         };
         let limits = &self.shared.limits;
         let unread = client.replies.kept_bytes();
-        let kept = unread + client.replies.gather_frame_bytes() + client.input.capacity();
+        let transaction = client.transaction.as_ref();
+        let kept = unread
+            + client.replies.gather_frame_bytes()
+            + client.input.capacity()
+            + transaction.map_or(0, |transaction| transaction.bytes());
         self.kept_bytes = self.kept_bytes - client.counted_bytes + kept;
         client.counted_bytes = kept;
         let too_much = self.kept_bytes > limits.memory_bytes_max && kept > MEMORY_SHARE_BYTES;

@@ -20,6 +20,8 @@ pub(super) struct Sending {
     pub(super) origin: Origin,
     pub(super) effect: Effect,
     pub(super) retries: u8,
+    /// Replies of the node before the one that is the answer: those to `MULTI` and what is queued.
+    pub(super) preamble: u32,
     /// When it arrived.
     pub(super) since: Millis,
 }
@@ -31,6 +33,7 @@ impl Sending {
             origin,
             effect,
             retries: 0,
+            preamble: 0,
             since: turn.now,
         }
     }
@@ -171,6 +174,7 @@ impl Worker {
             origin,
             effect,
             retries,
+            preamble,
             since,
         } = sending;
         let (frame, bytes) = match body {
@@ -188,6 +192,7 @@ impl Worker {
                 origin,
                 effect,
                 retries,
+                preamble,
                 frame,
                 held,
                 slot,
@@ -205,12 +210,7 @@ impl Worker {
         sending: Sending,
         body: Body<'_>,
     ) {
-        let Sending {
-            origin,
-            effect,
-            retries,
-            ..
-        } = sending;
+        let origin = sending.origin;
         let link = self.links[slot.0][protocol as usize]
             .as_mut()
             .expect("an admitted request has a connection");
@@ -230,16 +230,14 @@ impl Worker {
         };
         let before = link.unanswered_bytes();
         match body {
-            Body::Frame(frame) => link.push(origin, effect, retries, turn.now, |out| {
-                out.extend_from_slice(frame)
-            }),
+            Body::Frame(frame) => {
+                link.push(&sending, turn.now, |out| out.extend_from_slice(frame));
+            }
             Body::Part(part) => {
                 let Some(gather) = client.replies.gathering(origin.sequence) else {
                     return self.traffic.withdraw(slot, protocol, turn.now);
                 };
-                link.push(origin, effect, retries, turn.now, |out| {
-                    gather.write_part(part, out)
-                });
+                link.push(&sending, turn.now, |out| gather.write_part(part, out));
             }
         }
         client.in_flight_bytes += link.unanswered_bytes() - before;
@@ -264,6 +262,7 @@ impl Worker {
                 origin,
                 effect,
                 retries,
+                preamble,
                 frame,
                 held,
                 ..
@@ -285,6 +284,7 @@ impl Worker {
                     origin,
                     effect,
                     retries,
+                    preamble,
                     since,
                 },
                 body,

@@ -19,8 +19,8 @@ use super::worker::{Turn, Worker};
 /// node is a router, perhaps itself.
 pub(super) const ROUTER_FIELD: &str = "clockwise_version";
 
-const MULTI_REFUSED: &str = "ERR clockwise: 'multi' is not available here: transactions and watches belong to one \
-                             connection of one node";
+const MULTI_REFUSED: &str =
+    "ERR clockwise: 'multi' is not available here: the nodes of this pool know no transactions";
 const NOT_PLAIN_NAME: &str =
     "ERR Client names cannot contain spaces, newlines or special characters.";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -66,6 +66,16 @@ impl Worker {
             Local::Cluster => {
                 self.refuse_now(place, "ERR This instance has cluster support disabled")
             }
+            Local::Multi | Local::Exec | Local::Discard if turn.table.has_transactions() => {
+                match local {
+                    Local::Multi => self.multi(place),
+                    Local::Exec => self.exec(turn, place),
+                    _ => self.discard(place),
+                }
+            }
+            Local::Multi if !turn.table.is_complete() && !self.table_is_late(turn) => {
+                return Flow::Later(Pause::Table);
+            }
             Local::Multi => {
                 if let Some(client) = self.clients.get(place) {
                     client.refused_multi = Some(turn.now.after(REFUSED_MULTI_MS));
@@ -94,7 +104,7 @@ impl Worker {
         }
     }
 
-    /// `EXEC` and `DISCARD` end a transaction that was refused; there is no other.
+    /// `EXEC` and `DISCARD` end a transaction that was refused; where nodes know none there is no other.
     fn end_multi(&mut self, place: usize, local: Local) {
         let refused = self
             .clients
@@ -223,6 +233,7 @@ impl Worker {
         }
         client.protocol = Protocol::Resp2;
         client.name = Box::default();
+        client.transaction = None;
         client.refused_multi = None;
         if login {
             client.phase = Phase::LoggingIn;

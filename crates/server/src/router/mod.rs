@@ -45,6 +45,7 @@ mod send_buffer;
 mod serve;
 mod spread;
 mod stats;
+mod transaction;
 mod worker;
 
 use std::io;

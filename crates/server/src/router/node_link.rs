@@ -16,6 +16,7 @@ use mio::{Interest, Registry, Token};
 use rustix::buffer::spare_capacity;
 use socket2::{SockRef, TcpKeepalive};
 
+use super::dispatch::Sending;
 use super::gather::PartNumber;
 use super::limits::{BUFFER_KEPT_BYTES, NODE_READ_BYTES};
 use super::local::ROUTER_FIELD;
@@ -46,6 +47,8 @@ pub(super) struct InFlight {
     pub(super) origin: Origin,
     pub(super) effect: Effect,
     pub(super) retries: u8,
+    /// Replies before the one that is the answer.
+    pub(super) preamble: u32,
     sent_at: Millis,
     /// The offset behind its bytes.
     end: u64,
@@ -76,6 +79,31 @@ enum State {
     Open,
 }
 
+/// What a reply is to the requests that wait for one.
+#[derive(Debug)]
+pub(super) enum Answered {
+    /// Not yet the answer to the one at the front.
+    InPart,
+    /// The answer to this request of so many bytes; in other words, where the node's say too little.
+    Whole {
+        request: InFlight,
+        bytes: usize,
+        words: Option<Vec<u8>>,
+    },
+}
+
+/// A reply that fits no request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unmatched {
+    #[error("a reply that nothing asked for")]
+    Unasked,
+    #[error("it did not begin a transaction when asked to")]
+    NoTransaction,
+}
+
+/// How a server's answer to an `EXEC` begins that did nothing.
+const ABORTED: &[u8] = b"-EXECABORT";
+
 /// How logging in went.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Login {
@@ -103,6 +131,10 @@ pub(super) struct NodeLink {
     state: State,
     out: SendBuffer,
     in_flight: VecDeque<InFlight>,
+    /// Replies to the request at the front that are not its answer yet, so many have come.
+    preamble_seen: u32,
+    /// The first error among them.
+    preamble_error: Option<Box<[u8]>>,
     /// Requests in flight, from the front, that were sent under an earlier epoch.
     outdated: usize,
     scanner: ReplyScanner,
@@ -148,6 +180,8 @@ impl NodeLink {
             state: State::Connecting,
             out,
             in_flight: VecDeque::new(),
+            preamble_seen: 0,
+            preamble_error: None,
             outdated: 0,
             scanner: ReplyScanner::new(reply_bytes_max),
             input: Vec::new(),
@@ -167,17 +201,16 @@ impl NodeLink {
     /// Appends a request, written by `write`, to what goes out next.
     pub(super) fn push(
         &mut self,
-        origin: Origin,
-        effect: Effect,
-        retries: u8,
+        sending: &Sending,
         now: Millis,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         write(self.out.tail());
         self.in_flight.push_back(InFlight {
-            origin,
-            effect,
-            retries,
+            origin: sending.origin,
+            effect: sending.effect,
+            retries: sending.retries,
+            preamble: sending.preamble,
             sent_at: now,
             end: self.out.end(),
         });
@@ -281,18 +314,56 @@ impl NodeLink {
         self.scanner.scan(bytes)
     }
 
-    /// Takes the request that a reply answers, the oldest, and its size. `None` if none is awaited,
+    /// Takes the request that a reply answers, the oldest, and its size. An error if none is awaited,
     /// or it has not left yet.
-    pub(super) fn answered(&mut self) -> Option<(InFlight, usize)> {
-        let request = *self
-            .in_flight
-            .front()
-            .filter(|request| request.end <= self.out.sent_to())?;
+    pub(super) fn answered(&mut self, reply: &[u8]) -> Result<Answered, Unmatched> {
+        let Some(request) = self.in_flight.front().copied() else {
+            return Err(Unmatched::Unasked);
+        };
+        if self.preamble_seen < request.preamble {
+            self.preamble(reply)?;
+            return Ok(Answered::InPart);
+        }
+        if request.end > self.out.sent_to() {
+            return Err(Unmatched::Unasked);
+        }
         self.in_flight.pop_front();
         let bytes = (request.end - self.out.answered_to()) as usize;
         self.out.mark_answered(request.end);
         self.outdated = self.outdated.saturating_sub(1);
-        Some((request, bytes))
+        self.preamble_seen = 0;
+        let why = self.preamble_error.take();
+        let words = why.filter(|_| reply.starts_with(ABORTED)).map(|why| {
+            let why = why.strip_prefix(b"-").unwrap_or(&why);
+            [ABORTED, b" Transaction discarded because of: ", why].concat()
+        });
+        Ok(Answered::Whole {
+            request,
+            bytes,
+            words,
+        })
+    }
+
+    /// A reply to `MULTI`, or to what was queued behind it. A node that does not take them for a
+    /// transaction executes them one by one: the connection must go.
+    fn preamble(&mut self, reply: &[u8]) -> Result<(), Unmatched> {
+        if self.out.sent_to() == self.out.answered_to() {
+            return Err(Unmatched::Unasked);
+        }
+        let expected: &[u8] = if self.preamble_seen == 0 {
+            b"+OK\r\n"
+        } else {
+            b"+QUEUED\r\n"
+        };
+        let refused = self.preamble_seen > 0 && reply.starts_with(b"-");
+        if reply != expected && !refused {
+            return Err(Unmatched::NoTransaction);
+        }
+        self.preamble_seen += 1;
+        if refused {
+            self.preamble_error.get_or_insert_with(|| reply.into());
+        }
+        Ok(())
     }
 
     /// Whether it is logged in.

@@ -15,7 +15,7 @@ use mio::event::Event;
 
 use super::limits::NODE_READ_BYTES;
 use super::mailbox::Message;
-use super::node_link::{Credential, Login, Lost, NodeLink};
+use super::node_link::{Answered, Credential, Login, Lost, NodeLink, Unmatched};
 use super::refusal;
 use super::worker::{Parked, Turn, Worker, lane_of, link_token};
 
@@ -29,8 +29,8 @@ enum LinkError {
     Socket(#[from] io::Error),
     #[error("{0}")]
     Reply(#[from] ReplyError),
-    #[error("a reply that nothing asked for")]
-    Unasked,
+    #[error("{0}")]
+    Unmatched(#[from] Unmatched),
     #[error("no answer within {0} ms")]
     Late(u64),
     #[error("it does not let us in: {0}")]
@@ -297,10 +297,17 @@ impl Worker {
                 if reply.is_push() {
                     // Nobody subscribes or tracks over these connections; a server may still tell us something.
                 } else if link.is_open() {
-                    let (request, sent) = link.answered().ok_or(LinkError::Unasked)?;
+                    let Answered::Whole {
+                        request,
+                        bytes: sent,
+                        words,
+                    } = link.answered(bytes)?
+                    else {
+                        continue;
+                    };
                     self.traffic.answered(link.slot, link.protocol, turn.now);
                     let of = (request.origin, request.effect);
-                    self.deliver(turn, link.slot, of, sent, bytes);
+                    self.deliver(turn, link.slot, of, sent, words.as_deref().unwrap_or(bytes));
                 } else {
                     match link.log_in(bytes) {
                         Login::Done => {}
@@ -382,11 +389,11 @@ impl Worker {
             match verdict {
                 Verdict::Retry => {
                     let frame = origin.part.is_none().then(|| frame.into());
-                    let (effect, retries) = (lost.request.effect, lost.request.retries + 1);
                     let request = Parked {
                         origin,
-                        effect,
-                        retries,
+                        effect: lost.request.effect,
+                        retries: lost.request.retries + 1,
+                        preamble: lost.request.preamble,
                         frame,
                         held: false,
                         slot,

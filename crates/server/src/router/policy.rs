@@ -104,7 +104,7 @@ pub(super) enum Local {
 pub(super) enum Reason {
     /// It would hold a connection that others need.
     Blocking,
-    /// Its server-side state belongs to one connection.
+    /// What it begins belongs to one connection to a node.
     ConnectionState,
     /// Its effect would reach all who share a connection.
     SharedConnection,
@@ -130,6 +130,8 @@ pub(super) enum Reason {
     KeysUnknown,
     /// It waits for replicas of one server.
     Replicas,
+    /// It cannot be part of a transaction.
+    NotInTransaction,
 }
 
 impl Reason {
@@ -139,9 +141,7 @@ impl Reason {
             Self::Blocking => {
                 "it would block a connection that other clients share; poll, or connect to the node"
             }
-            Self::ConnectionState => {
-                "transactions and watches belong to one connection of one node"
-            }
+            Self::ConnectionState => "watches belong to one connection of one node",
             Self::SharedConnection => "it would change a connection that other clients share",
             Self::PubSub => {
                 "messages are not placed by key; subscribe and publish on a server of their own"
@@ -162,6 +162,9 @@ impl Reason {
             Self::Keyless => "it has no key that says which node it belongs to",
             Self::KeysUnknown => "the server does not describe where its keys are",
             Self::Replicas => "it waits for the replicas of one server",
+            Self::NotInTransaction => {
+                "it concerns the connection or several nodes, and a transaction is one node's"
+            }
         }
     }
 }

@@ -85,6 +85,32 @@ pub(super) fn apart(first: (&[u8], &str), second: (&[u8], &str), epoch: Epoch) -
     )
 }
 
+/// Keys of one transaction are on different nodes.
+pub(super) fn transaction_apart(
+    first: (&[u8], &str),
+    second: (&[u8], &str),
+    epoch: Epoch,
+) -> String {
+    format!(
+        "CROSSSLOT clockwise: keys '{}' on node {} and '{}' on node {} are apart (epoch {epoch}); \
+         a transaction is one node's: hash tags keep keys together",
+        quoted(first.0),
+        first.1,
+        quoted(second.0),
+        second.1
+    )
+}
+
+/// A transaction is not kept any further.
+pub(super) fn transaction_too_large(limit: usize) -> String {
+    format!("ERR clockwise: a transaction of more than {limit} bytes is over the limit")
+}
+
+/// A transaction cannot be executed.
+pub(super) fn aborted(text: &str) -> String {
+    format!("EXECABORT Transaction discarded because of: {text}")
+}
+
 /// A command that is not available.
 pub(super) fn refused(name: &str, reason: Reason) -> String {
     format!(

@@ -14,6 +14,7 @@ use super::key_spec::{KeySpec, NoKeys};
 use super::node_link::Origin;
 use super::policy::{Action, Local, Reason, Script};
 use super::refusal;
+use super::transaction::is_transaction;
 use super::worker::{Parked, Turn, Worker};
 
 /// What became of a request.
@@ -112,17 +113,33 @@ impl Worker {
                 Some(Some(subcommand)) => subcommand,
                 Some(None) => return self.not_in_table(turn, place, request),
                 None => {
-                    self.refuse_now(place, &refusal::wrong_arity(&command.name));
+                    self.wrong_arity(place, command);
                     return Flow::Next;
                 }
             },
             _ => command,
         };
         if !command.takes(request.count()) {
-            self.refuse_now(place, &refusal::wrong_arity(&command.name));
+            self.wrong_arity(place, command);
+            return Flow::Next;
+        }
+        if self.queued(turn, place, command, request) {
             return Flow::Next;
         }
         self.perform(turn, place, command, request)
+    }
+
+    /// Too few or too many arguments. An `EXEC` ends its transaction all the same, as with servers.
+    fn wrong_arity(&mut self, place: usize, command: &Command) {
+        let mut text = refusal::wrong_arity(&command.name);
+        if command.action == Action::Local(Local::Exec) {
+            text = refusal::aborted(text.trim_start_matches("ERR "));
+            if let Some(client) = self.clients.get(place) {
+                client.transaction = None;
+            }
+        }
+        self.spoil(place);
+        self.refuse_now(place, &text);
     }
 
     fn not_in_table(&mut self, turn: &Turn, place: usize, request: &Request<'_>) -> Flow {
@@ -131,8 +148,10 @@ impl Worker {
                 Some(container) => refusal::unknown_subcommand(&container.name, request.arg(1)),
                 None => refusal::unknown_command(request.arg(0), request.args().skip(1)),
             };
+            self.spoil(place);
             self.refuse_now(place, &text);
         } else if self.table_is_late(turn) {
+            self.spoil(place);
             self.refuse_now(place, &refusal::no_table(&turn.view));
         } else {
             return Flow::Later(Pause::Table);
@@ -152,8 +171,9 @@ impl Worker {
                 self.refuse_now(place, "NOAUTH Authentication required.");
                 return Some(Flow::Next);
             }
+            return None;
         }
-        let until = self.clients.get(place)?.refused_multi?;
+        let until = client.refused_multi?;
         let ends = matches!(
             command.action,
             Action::Local(Local::Exec | Local::Discard | Local::Reset | Local::Quit)
@@ -162,7 +182,7 @@ impl Worker {
             return None;
         }
         if turn.now >= until {
-            self.clients.get(place)?.refused_multi = None;
+            client.refused_multi = None;
             return None;
         }
         self.refuse_now(place, "ERR clockwise: not executed: the MULTI before it was refused; send DISCARD to go on at once");
@@ -324,6 +344,7 @@ impl Worker {
                     origin,
                     effect,
                     retries,
+                    preamble,
                     frame,
                     ..
                 },
@@ -333,17 +354,22 @@ impl Worker {
         if self.clients.of(origin).is_none() {
             return;
         }
-        let Some(frame) = frame else {
-            return self.dispatch_part_again(
-                turn,
-                Sending {
-                    origin,
-                    effect,
-                    retries,
-                    since,
-                },
-            );
+        let sending = Sending {
+            origin,
+            effect,
+            retries,
+            preamble,
+            since,
         };
+        let Some(frame) = frame else {
+            return self.dispatch_part_again(turn, sending);
+        };
+        if is_transaction(&frame) {
+            return match self.route_of_transaction(turn, &frame) {
+                Ok(route) => self.dispatch_frame(turn, sending, route, &frame),
+                Err(text) => self.fail(turn, origin, &refusal::aborted(&text), false),
+            };
+        }
         let mut scanner = clockwise_client::resp::RequestScanner::default();
         let limits = self.shared.limits.request.clone();
         let Ok(Scan::Request { request, .. }) = scanner.scan(&limits, &frame) else {
@@ -365,17 +391,7 @@ impl Worker {
             _ => self.route_of(turn, command, &request),
         };
         match route {
-            Ok(route) => self.dispatch_frame(
-                turn,
-                Sending {
-                    origin,
-                    effect,
-                    retries,
-                    since,
-                },
-                route,
-                &frame,
-            ),
+            Ok(route) => self.dispatch_frame(turn, sending, route, &frame),
             Err(text) => self.fail(turn, origin, &text, false),
         }
     }

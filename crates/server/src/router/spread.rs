@@ -76,6 +76,7 @@ impl Worker {
                         origin,
                         effect: command.effect,
                         retries: 0,
+                        preamble: 0,
                         since,
                     },
                     keys,

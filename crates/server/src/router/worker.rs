@@ -44,6 +44,8 @@ pub(super) struct Parked {
     pub(super) origin: Origin,
     pub(super) effect: Effect,
     pub(super) retries: u8,
+    /// Replies of the node before the one that is the answer.
+    pub(super) preamble: u32,
     /// Its bytes; a part of a spread request is written when it leaves.
     pub(super) frame: Option<Box<[u8]>>,
     /// It waits because of a handover, not because of a node.

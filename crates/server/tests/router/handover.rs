@@ -17,7 +17,7 @@ use crate::pool::{
 };
 
 /// Three closed nodes, and a fourth that joins: a change is in flight, nothing is handed over yet.
-fn joining(limits: Limits) -> Pool {
+pub(crate) fn joining(limits: Limits) -> Pool {
     let mut pool = start(Plan {
         limits,
         closed: true,
@@ -83,7 +83,7 @@ impl Pool {
     }
 
     /// To `handover` of this source: its next user exists before the record says so.
-    fn begin_handover(&mut self, source: usize) {
+    pub(crate) fn begin_handover(&mut self, source: usize) {
         self.step(source, &Step::Copying);
         self.step(source, &Step::Verifying);
         self.begin_handover_again(source);
@@ -106,7 +106,7 @@ impl Pool {
     }
 
     /// Waits until no client is on a generation below the record's, then removes those users.
-    fn fence(&self, source: usize) {
+    pub(crate) fn fence(&self, source: usize) {
         let generation = self.record.membership().nodes[source].generation.get();
         wait_until("the router has left the generation before", || {
             let list = self.servers[source].cli(&["CLIENT", "LIST"]);
@@ -132,7 +132,7 @@ impl Pool {
             .collect()
     }
 
-    fn flip(&mut self, source: usize) {
+    pub(crate) fn flip(&mut self, source: usize) {
         let run = Incarnation {
             run_id: "run".parse().unwrap(),
             replication_id: "data".parse().unwrap(),
@@ -142,7 +142,7 @@ impl Pool {
     }
 
     /// A key that moves from this source in the change in flight.
-    fn moving_key(&self, source: usize, form: &str) -> String {
+    pub(crate) fn moving_key(&self, source: usize, form: &str) -> String {
         let view = self.view();
         (0..)
             .map(|number| format!("{form}{number}"))
@@ -154,7 +154,7 @@ impl Pool {
     }
 
     /// A key that this node keeps.
-    fn staying_key(&self, node: usize, form: &str) -> String {
+    pub(crate) fn staying_key(&self, node: usize, form: &str) -> String {
         let view = self.view();
         (0..)
             .map(|number| format!("{form}{number}"))
@@ -173,7 +173,7 @@ impl Pool {
     }
 
     /// Copies those of these strings that move from a source, as the rebalancer would.
-    fn copy<'a>(&self, source: usize, keys: impl IntoIterator<Item = &'a String>) {
+    pub(crate) fn copy<'a>(&self, source: usize, keys: impl IntoIterator<Item = &'a String>) {
         let administrator = |server: &RedisServer| {
             let mut client = Client::connect(server.socket_addr());
             assert_eq!(client.call(&["AUTH", ADMIN.0, ADMIN.1]), ok());

@@ -10,4 +10,5 @@ mod local;
 mod pipelines;
 mod pool;
 mod strangers;
+mod transactions;
 mod twin;

@@ -198,6 +198,44 @@ fn some_command(random: &mut Random) -> Vec<String> {
     form.split(' ').map(argument).collect()
 }
 
+/// Not the same within a transaction: it is one node's, or its keys must be known before `EXEC`.
+const NOT_IN_TRANSACTIONS: &[&str] = &[
+    "DBSIZE",
+    "SELECT 0",
+    "SELECT x",
+    "OBJECT REFCOUNT none",
+    "XREAD COUNT N",
+];
+
+/// A transaction on one key, now and then with a mistake in it, or given up.
+fn some_transaction(random: &mut Random) -> Vec<Vec<String>> {
+    let key = format!("key:{}", random.below(20));
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let mut commands = vec![words("MULTI")];
+    for _ in 0..random.below(6) {
+        let command = some_command(random);
+        if NOT_IN_TRANSACTIONS.contains(&command.join(" ").as_str())
+            || command.starts_with(&words("XREAD COUNT"))
+        {
+            continue;
+        }
+        let on_key = |word: String| {
+            if word.starts_with("key:") {
+                key.clone()
+            } else {
+                word
+            }
+        };
+        commands.push(command.into_iter().map(on_key).collect());
+    }
+    let end = random.one(&["EXEC", "EXEC", "EXEC", "EXEC", "DISCARD", "EXEC x", "MULTI"]);
+    commands.push(words(end));
+    if end == "MULTI" {
+        commands.push(words("EXEC"));
+    }
+    commands
+}
+
 struct Peer {
     socket: TcpStream,
     input: Vec<u8>,
@@ -245,7 +283,10 @@ fn compare(seed: u64, protocol: &str) {
     }
     for _ in 0..150 {
         let commands: Vec<Vec<String>> = (0..1 + random.below(60))
-            .map(|_| some_command(&mut random))
+            .flat_map(|_| match random.below(8) {
+                0 => some_transaction(&mut random),
+                _ => vec![some_command(&mut random)],
+            })
             .collect();
         let mut batch = Vec::new();
         commands

@@ -10,7 +10,7 @@ use clockwise_client::resp::{Value, write_command};
 use clockwise_testkit::{RedisOptions, RedisServer};
 
 use super::{Command, CommandTable};
-use crate::router::policy::{Action, Reason, Scatter, Script, WITHOUT_NODES};
+use crate::router::policy::{Action, Local, Reason, Scatter, Script, WITHOUT_NODES};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/router.md");
 const BEGIN: &str =
@@ -50,6 +50,10 @@ const REACHING: &[(Action, &str)] = &[
         "where the pool allows scripts: goes to the node that owns its keys, at least one",
     ),
     (
+        Action::Local(Local::Multi),
+        "a transaction: kept by the router until `EXEC`, then sent as one to the node that owns its keys",
+    ),
+    (
         Action::Script(Script::Load),
         "where the pool allows scripts: sent to every node",
     ),
@@ -57,6 +61,10 @@ const REACHING: &[(Action, &str)] = &[
 
 /// What becomes of a command, for users, and the place of that on the page.
 fn verdict(action: Action) -> (usize, String) {
+    let action = match action {
+        Action::Local(Local::Exec | Local::Discard) => Action::Local(Local::Multi),
+        other => other,
+    };
     let reaches = REACHING.iter().position(|(known, _)| *known == action);
     let reason = match (action, reaches) {
         (_, Some(place)) => return (place, REACHING[place].1.to_owned()),
