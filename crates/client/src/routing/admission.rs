@@ -3,6 +3,7 @@
 use clockwise_cluster::{Address, Epoch, Generation, Nonce};
 use clockwise_placement::NodeId;
 
+use super::budget::RetryLimits;
 use super::health::BackoffLimits;
 use super::queue::{QueueLimits, Waiting};
 use crate::resp::Protocol;
@@ -37,6 +38,8 @@ pub struct TrafficLimits {
     pub denied_retry_ms: u64,
     /// How long a failing node is left alone.
     pub backoff: BackoffLimits,
+    /// How many requests are sent again when their connection breaks.
+    pub retries: RetryLimits,
 }
 
 impl Default for TrafficLimits {
@@ -58,6 +61,11 @@ impl Default for TrafficLimits {
             backoff: BackoffLimits {
                 ms_min: 50,
                 ms_max: 2_000,
+            },
+            retries: RetryLimits {
+                // What some ten clients may have on one connection.
+                burst: 10_000,
+                percent: 10,
             },
         }
     }

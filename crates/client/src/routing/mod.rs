@@ -17,6 +17,7 @@
 //! own sockets. Cost of the usual way, an open connection: two array lookups and a counter.
 
 mod admission;
+mod budget;
 mod health;
 mod lane;
 mod outcome;
@@ -28,6 +29,7 @@ pub use admission::{
     Admission, Command, ConnectFailure, NodeSlot, Obstacle, Refused, StaleEpoch, Target,
     TrafficLimits,
 };
+pub use budget::RetryLimits;
 pub use health::BackoffLimits;
 pub use outcome::{Effect, Flight, Verdict, judge};
 pub use queue::{QueueLimits, Waiting};

@@ -11,6 +11,7 @@ use super::admission::{
     Admission, Command, ConnectFailure, NodeSlot, Obstacle, Refused, StaleEpoch, Target,
     TrafficLimits,
 };
+use super::budget::RetryBudget;
 use super::health::Health;
 use super::lane::{LANES, Link, NodeTraffic};
 use super::queue::{WaitQueue, Waiting};
@@ -25,6 +26,7 @@ pub struct Traffic<R> {
     by_index: Vec<NodeSlot>,
     pub(super) held: WaitQueue<R>,
     pub(super) commands: Vec<Command>,
+    budget: RetryBudget,
 }
 
 impl<R> fmt::Debug for Traffic<R> {
@@ -47,6 +49,7 @@ impl<R> Traffic<R> {
             by_index,
             held: WaitQueue::new(),
             commands,
+            budget: RetryBudget::new(limits.retries),
         }
     }
 
@@ -246,6 +249,12 @@ impl<R> Traffic<R> {
         self.nodes[slot.0]
             .as_ref()
             .is_some_and(|node| !node.departed && !node.is_down())
+    }
+
+    /// Whether so many requests may be sent again, all or none, when so many have come in all. What is
+    /// not granted is refused, as if the node did not take it.
+    pub fn grants_retries(&mut self, count: usize, requests: u64) -> bool {
+        self.budget.take(count as u64, requests)
     }
 
     /// Takes back requests of the connection that just broke, in order. Nothing else waits for it,

@@ -371,9 +371,15 @@ impl Worker {
         let refused = self.traffic.broken(slot, protocol, turn.now);
         self.refuse_all(turn, refused);
         let takes_retries = self.traffic.takes_retries(slot);
-        let verdicts = judge(&lost.iter().map(flight).collect::<Vec<_>>(), |index| {
+        let mut verdicts = judge(&lost.iter().map(flight).collect::<Vec<_>>(), |index| {
             takes_retries && !lost[index].outdated
         });
+        let repeated = |verdict: &&mut Verdict| **verdict == Verdict::Retry;
+        let count = verdicts.iter_mut().filter(repeated).count();
+        if !self.traffic.grants_retries(count, self.counters.requests) {
+            let refused = verdicts.iter_mut().filter(repeated);
+            refused.for_each(|verdict| *verdict = Verdict::Refuse);
+        }
         let mut retried = Vec::new();
         for (index, (lost, verdict)) in lost.iter().zip(verdicts).enumerate() {
             let frame = link.frame(index);

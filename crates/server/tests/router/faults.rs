@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clockwise::router::Limits;
 use clockwise_client::credentials::client_login;
 use clockwise_client::resp::{Value, write_command};
+use clockwise_client::routing::RetryLimits;
 
 use crate::pool::{Client, Plan, Pool, Stop, bulk, let_in, ok, patient, start, wait_until};
 
@@ -129,6 +130,49 @@ fn a_read_without_an_answer_is_asked_again() {
     wait_until("the connection is open", || {
         client.call(&["GET", &key]) == bulk("v")
     });
+    pool.servers[0].pause();
+    client.send(&["GET", &key]);
+    wait_until("the first connection is given up", || pool.is_cut_off(0));
+    pool.servers[0].resume();
+    assert_eq!(client.read(), bulk("v"));
+}
+
+#[test]
+fn no_more_is_asked_again_than_the_budget_allows() {
+    let mut limits = Limits {
+        reply_ms_max: 300,
+        ..patient()
+    };
+    limits.traffic.retries = RetryLimits {
+        burst: 1,
+        percent: 50,
+    };
+    let pool = with(limits);
+    let mut client = pool.client();
+    let key = pool.key_on(0, "k");
+    pool.servers[0].cli(&["SET", &key, "v"]);
+    wait_until("the connection is open", || {
+        client.call(&["GET", &key]) == bulk("v")
+    });
+    // Two at once are more than one.
+    pool.servers[0].pause();
+    let mut batch = Vec::new();
+    (0..2).for_each(|_| write_command(&mut batch, &["GET", &key]));
+    client.raw(&batch);
+    for _ in 0..2 {
+        let Value::Error(text) = client.read() else {
+            panic!("no answer can have come")
+        };
+        assert!(
+            text.starts_with("TRYAGAIN clockwise: the connection to node n0 broke"),
+            "{text}"
+        );
+    }
+    pool.servers[0].resume();
+    wait_until("the node serves again", || {
+        client.call(&["GET", &key]) == bulk("v")
+    });
+    // One alone is not.
     pool.servers[0].pause();
     client.send(&["GET", &key]);
     wait_until("the first connection is given up", || pool.is_cut_off(0));
