@@ -13,6 +13,7 @@ use socket2::{SockRef, TcpKeepalive};
 use super::limits::{
     BUFFER_KEPT_BYTES, CLIENT_READ_BYTES, LINGER_BYTES_MAX, LINGER_MS_MAX, Limits,
 };
+use super::own_link::OwnLink;
 use super::reply_queue::ReplyQueue;
 use super::transaction::Transaction;
 
@@ -42,6 +43,8 @@ pub(super) enum Pause {
     Barrier,
     /// No node has said yet which commands there are.
     Table,
+    /// The request at the front is under way over the client's own connection.
+    Own,
 }
 
 #[derive(Debug)]
@@ -56,6 +59,8 @@ pub(super) struct Client {
     pub(super) input: Vec<u8>,
     pub(super) replies: ReplyQueue,
     pub(super) pause: Option<Pause>,
+    /// Its own connection to a node.
+    pub(super) own: Option<Box<OwnLink>>,
     /// The transaction it is in.
     pub(super) transaction: Option<Box<Transaction>>,
     /// Until when commands are refused as parts of a refused transaction.
@@ -108,6 +113,7 @@ impl Client {
             input: Vec::new(),
             replies: ReplyQueue::new(),
             pause: None,
+            own: None,
             transaction: None,
             refused_multi: None,
             in_flight_bytes: 0,
@@ -129,6 +135,9 @@ impl Client {
         // The socket closes with its value; a registry that has lost it already does not matter.
         if let Err(error) = registry.deregister(&mut self.stream) {
             tracing::debug!(%error, "a client was not registered");
+        }
+        if let Some(link) = self.own.take().and_then(|own| own.into_link()) {
+            link.close(registry);
         }
     }
 
@@ -319,6 +328,7 @@ impl Client {
             Some("the password was not given in time")
         } else if limits.idle_ms_max > 0
             && self.is_settled()
+            && self.pause != Some(Pause::Own)
             && late(Some(self.active_at), limits.idle_ms_max)
         {
             Some("the connection was idle for too long")

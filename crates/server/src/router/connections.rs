@@ -39,6 +39,11 @@ impl Worker {
             return;
         };
         client.peer_done |= event.is_read_closed();
+        let waits = client.own.as_ref().is_some_and(|own| own.errand.is_some());
+        if event.is_read_closed() && waits {
+            // As with servers: whoever has closed its half waits for nothing any more.
+            return self.remove(place);
+        }
         if event.is_readable() || event.is_read_closed() {
             client.readable = true;
             if client.pause.is_none() {
@@ -167,7 +172,7 @@ impl Worker {
         let again = match client.pause {
             Some(Pause::Window) => client.has_room(limits),
             Some(Pause::Barrier) => client.replies.waiting() == 0,
-            Some(Pause::Table) | None => false,
+            Some(Pause::Table | Pause::Own) | None => false,
         };
         if again {
             return self.queue(place);
@@ -194,7 +199,8 @@ impl Worker {
         let kept = unread
             + client.replies.gather_frame_bytes()
             + client.input.capacity()
-            + transaction.map_or(0, |transaction| transaction.bytes());
+            + transaction.map_or(0, |transaction| transaction.bytes())
+            + client.own.as_ref().map_or(0, |own| own.bytes());
         self.kept_bytes = self.kept_bytes - client.counted_bytes + kept;
         client.counted_bytes = kept;
         let too_much = self.kept_bytes > limits.memory_bytes_max && kept > MEMORY_SHARE_BYTES;
@@ -213,6 +219,8 @@ impl Worker {
 
     /// Closes a client's connection. What it has in flight is answered into nothing.
     pub(super) fn remove(&mut self, place: usize) {
+        self.close_own_link(place);
+        self.own_places.remove(&place);
         if let Some(client) = self.clients.remove(place) {
             self.kept_bytes -= client.counted_bytes;
             client.close(self.poll.registry());
@@ -293,7 +301,9 @@ impl Worker {
             let Some(client) = self.clients.get(place) else {
                 continue;
             };
-            if matches!(client.phase, Phase::LoggingIn | Phase::Serving) {
+            // What is under way over a connection of its own is answered first.
+            let asking = client.pause == Some(Pause::Own);
+            if matches!(client.phase, Phase::LoggingIn | Phase::Serving) && !asking {
                 client.phase = Phase::Leaving;
             }
             self.list_client(place);

@@ -9,6 +9,9 @@ pub struct Limits {
     /// Clients at a time. More are told so and let go. Lowered at start when the process may not
     /// open that many files, keeping [`FILES_RESERVED`] for everything else.
     pub clients_max: usize,
+    /// Connections of clients' own to nodes at a time, for `WATCH` and for commands that block. Lowered
+    /// likewise.
+    pub own_links_max: usize,
     /// What one request may cost, and what it takes to pass over one that costs more.
     pub request: RequestLimits,
     /// Bytes of one key. A longer one is refused; the connection stays.
@@ -49,6 +52,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             clients_max: 10_000,
+            own_links_max: 1_000,
             request: RequestLimits::default(),
             key_bytes_max: 64 << 10,
             in_flight_max: 1_024,
@@ -101,6 +105,9 @@ pub(super) const SWEEP_MS: u64 = 1_000;
 
 /// Connections accepted in one turn, so that a flood of them does not starve those that are there.
 pub(super) const ACCEPTS_PER_TURN: usize = 64;
+
+/// How long a client's own connection to a node is kept when nothing needs it.
+pub(super) const OWN_LINK_REST_MS: u64 = 1_000;
 
 /// How long after a refused `MULTI` the commands behind it are refused with it, unless `EXEC` or
 /// `DISCARD` comes first. A client that pipelines them sends all at once; one that saw the error

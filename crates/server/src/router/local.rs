@@ -10,7 +10,7 @@ use clockwise_client::resp::{
 
 use super::client::{Pause, Phase};
 use super::limits::REFUSED_MULTI_MS;
-use super::policy::Local;
+use super::policy::{Local, Reason};
 use super::refusal;
 use super::serve::Flow;
 use super::worker::{Turn, Worker};
@@ -19,8 +19,6 @@ use super::worker::{Turn, Worker};
 /// node is a router, perhaps itself.
 pub(super) const ROUTER_FIELD: &str = "clockwise_version";
 
-const MULTI_REFUSED: &str =
-    "ERR clockwise: 'multi' is not available here: the nodes of this pool know no transactions";
 const NOT_PLAIN_NAME: &str =
     "ERR Client names cannot contain spaces, newlines or special characters.";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -59,6 +57,7 @@ impl Worker {
             Local::ClientGetName => self.client_name(place),
             Local::ClientSetName => self.name_client(place, request),
             Local::ClientSetInfo => self.client_set_info(place, request),
+            Local::ClientSwitch => self.client_switch(place, request),
             Local::ClientInfo => self.client_info(turn, place),
             Local::ConfigGet => self.config_get(place, request),
             Local::Info => self.info(turn, place),
@@ -69,10 +68,11 @@ impl Worker {
             Local::Multi | Local::Exec | Local::Discard if turn.table.has_transactions() => {
                 match local {
                     Local::Multi => self.multi(place),
-                    Local::Exec => self.exec(turn, place),
+                    Local::Exec => return self.exec(turn, place),
                     _ => self.discard(place),
                 }
             }
+            Local::Unwatch => self.unwatch_all(place),
             Local::Multi if !turn.table.is_complete() && !self.table_is_late(turn) => {
                 return Flow::Later(Pause::Table);
             }
@@ -80,7 +80,7 @@ impl Worker {
                 if let Some(client) = self.clients.get(place) {
                     client.refused_multi = Some(turn.now.after(REFUSED_MULTI_MS));
                 }
-                self.refuse_now(place, MULTI_REFUSED);
+                self.refuse_now(place, &refusal::refused("multi", Reason::NoTransactions));
             }
             Local::Exec | Local::Discard => self.end_multi(place, local),
             Local::Clockwise => self.clockwise(turn, place, request),
@@ -161,9 +161,13 @@ impl Worker {
             return Flow::Next;
         };
         client.phase = Phase::Serving;
+        let changes = client.protocol != hello.protocol;
         client.protocol = hello.protocol;
         if let Some(name) = hello.name {
             client.name = name.into();
+        }
+        if changes {
+            self.close_own_link(place);
         }
         self.answer(place, |out| {
             write_hello(out, hello.protocol, id, turn.table.server_version())
@@ -238,6 +242,8 @@ impl Worker {
         if login {
             client.phase = Phase::LoggingIn;
         }
+        self.close_own_link(place);
+        self.unwatch(place);
         self.answer(place, |out| write_simple(out, "RESET"));
         Flow::Next
     }
@@ -295,6 +301,22 @@ impl Worker {
                 self.refuse_now(place, &format!("ERR Unrecognized option '{attribute}'"));
             }
         }
+    }
+
+    /// What would change a connection that others share is off; some clients make sure of it.
+    fn client_switch(&mut self, place: usize, request: &Request<'_>) {
+        let is = |at: usize, word: &[u8]| {
+            request
+                .get(at)
+                .is_some_and(|argument| argument.eq_ignore_ascii_case(word))
+        };
+        let usual: &[u8] = if is(1, b"REPLY") { b"ON" } else { b"OFF" };
+        if is(2, usual) && request.count() == 3 {
+            return self.answer(place, |out| write_simple(out, "OK"));
+        }
+        let subcommand = request.get(1).unwrap_or_default().to_ascii_lowercase();
+        let name = format!("client|{}", String::from_utf8_lossy(&subcommand));
+        self.refuse_now(place, &refusal::refused(&name, Reason::SharedConnection));
     }
 
     fn client_info(&mut self, turn: &Turn, place: usize) {

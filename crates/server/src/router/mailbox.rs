@@ -25,6 +25,13 @@ pub(super) enum Message {
         attempt: u64,
         addresses: Vec<SocketAddr>,
     },
+    /// The name of the node was looked up to which a client's own connection is made.
+    OwnResolved {
+        place: usize,
+        serial: u32,
+        attempt: u64,
+        addresses: Vec<SocketAddr>,
+    },
     /// Accept nobody any more, finish what is under way, then end.
     Drain,
     /// End now.

@@ -22,6 +22,7 @@
 //!     reply_queue ←── deliver ←──────┴─ gather (keys on several nodes)
 //! ```
 
+mod blocking;
 mod client;
 mod clients;
 mod commands;
@@ -36,6 +37,7 @@ mod local;
 mod mailbox;
 mod node_link;
 mod nodes;
+mod own_link;
 mod policy;
 mod refusal;
 mod reply_queue;
@@ -46,6 +48,7 @@ mod serve;
 mod spread;
 mod stats;
 mod transaction;
+mod watching;
 mod worker;
 
 use std::io;
@@ -126,7 +129,9 @@ impl Router {
             view,
         } = config;
         let workers = workers.max(1);
-        limits.clients_max = listen::clients_possible(limits.clients_max);
+        let possible = listen::clients_possible(limits.clients_max + limits.own_links_max);
+        limits.own_links_max = limits.own_links_max.min(possible / 4);
+        limits.clients_max = limits.clients_max.min(possible - limits.own_links_max);
         let (addr, listeners) = listen::bind(listen, workers)?;
         let resolver = resolver::Resolver::start()?;
         let shared = Shared {
@@ -134,6 +139,7 @@ impl Router {
             secrets: secrets.clone(),
             resolver,
             clients: AtomicUsize::new(0),
+            own_links: AtomicUsize::new(0),
             workers,
         };
         let shared = Arc::new(shared);

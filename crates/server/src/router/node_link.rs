@@ -366,6 +366,11 @@ impl NodeLink {
         Ok(())
     }
 
+    /// Bytes kept of a reply that is not whole yet.
+    pub(super) fn input_bytes(&self) -> usize {
+        self.input.len()
+    }
+
     /// Whether it is logged in.
     pub(super) fn is_open(&self) -> bool {
         self.state == State::Open

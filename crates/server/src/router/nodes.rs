@@ -24,7 +24,7 @@ const READS_PER_TURN: usize = 8;
 
 /// Why a connection to a node ended.
 #[derive(Debug, thiserror::Error)]
-enum LinkError {
+pub(super) enum LinkError {
     #[error("{0}")]
     Socket(#[from] io::Error),
     #[error("{0}")]
@@ -72,6 +72,7 @@ impl Worker {
         self.owners = None;
         (self.next_tick, self.next_show) = (self.now, self.now);
         let turn = self.begin_turn();
+        self.review_own_links();
         self.obey(&turn);
         for waiting in unsent {
             let (held, since) = (waiting.request.held, waiting.since);
@@ -242,10 +243,7 @@ impl Worker {
         let mut scratch = std::mem::take(&mut self.node_scratch);
         let (id, was_open) = (link.id, link.is_open());
         let outcome = self.read_replies(turn, &mut link, &mut scratch);
-        if scratch.capacity() > 4 * NODE_READ_BYTES || scratch.capacity() < NODE_READ_BYTES {
-            scratch = Vec::with_capacity(NODE_READ_BYTES);
-        }
-        self.node_scratch = scratch;
+        self.keep_node_scratch(scratch);
         let opened = !was_open && link.is_open();
         self.links[slot.0][protocol as usize] = Some(link);
         if opened {
@@ -262,6 +260,14 @@ impl Worker {
             _ => {}
         }
         self.obey(turn);
+    }
+
+    /// Takes back what nodes' bytes are read into, at its usual size.
+    pub(super) fn keep_node_scratch(&mut self, mut scratch: Vec<u8>) {
+        if scratch.capacity() > 4 * NODE_READ_BYTES || scratch.capacity() < NODE_READ_BYTES {
+            scratch = Vec::with_capacity(NODE_READ_BYTES);
+        }
+        self.node_scratch = scratch;
     }
 
     fn link_opened(&mut self, turn: &Turn, slot: NodeSlot, protocol: Protocol) {

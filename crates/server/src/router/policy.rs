@@ -9,8 +9,12 @@
 pub(super) enum Action {
     /// To the node that owns all its keys.
     Forward,
-    /// Likewise, if it does not have the option `BLOCK`.
+    /// Likewise; with the option `BLOCK` as [`Block`](Self::Block).
     ForwardUnlessBlocking,
+    /// Likewise, over a connection of the client's own, since it waits there.
+    Block(TimeoutAt),
+    /// Likewise: what it begins belongs to one connection.
+    Watch,
     /// A script or function, where the pool allows them.
     Script(Script),
     /// Split over the owners of its keys; the replies are put together.
@@ -27,6 +31,17 @@ pub(super) enum Action {
     Refuse(Reason),
     /// Forwarded or refused by its subcommand.
     Container,
+}
+
+/// Which argument of a blocking command says for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TimeoutAt {
+    /// The last, in seconds.
+    End,
+    /// The first, in seconds.
+    Start,
+    /// The one behind `BLOCK`, in milliseconds.
+    Block,
 }
 
 /// Commands over several keys that mean the same done per node.
@@ -76,6 +91,8 @@ pub(super) enum Local {
     ClientSetName,
     /// `CLIENT SETINFO attribute value`
     ClientSetInfo,
+    /// `CLIENT TRACKING OFF` and the like: what is off may be switched off.
+    ClientSwitch,
     /// `CLIENT INFO`, and `CLIENT LIST` of this one client.
     ClientInfo,
     /// `CONFIG GET …`
@@ -92,6 +109,8 @@ pub(super) enum Local {
     Exec,
     /// `DISCARD`
     Discard,
+    /// `UNWATCH`
+    Unwatch,
     /// `CLOCKWISE ROUTE key`, `CLOCKWISE EPOCH`
     Clockwise,
     /// The first words of an HTTP request: a browser was made to send it. Nothing behind them is
@@ -104,8 +123,8 @@ pub(super) enum Local {
 pub(super) enum Reason {
     /// It would hold a connection that others need.
     Blocking,
-    /// What it begins belongs to one connection to a node.
-    ConnectionState,
+    /// The nodes do not know them.
+    NoTransactions,
     /// Its effect would reach all who share a connection.
     SharedConnection,
     /// Messages are not routed by key.
@@ -141,7 +160,7 @@ impl Reason {
             Self::Blocking => {
                 "it would block a connection that other clients share; poll, or connect to the node"
             }
-            Self::ConnectionState => "watches belong to one connection of one node",
+            Self::NoTransactions => "the nodes of this pool know no transactions",
             Self::SharedConnection => "it would change a connection that other clients share",
             Self::PubSub => {
                 "messages are not placed by key; subscribe and publish on a server of their own"
@@ -195,12 +214,8 @@ pub(super) const WITHOUT_NODES: &[(&str, i64, Action)] = &[
     ("client|setinfo", 4, Action::Local(Local::ClientSetInfo)),
     ("client|info", 2, Action::Local(Local::ClientInfo)),
     ("client|list", -2, Action::Local(Local::ClientInfo)),
-    ("client|reply", 3, Action::Refuse(Reason::SharedConnection)),
-    (
-        "client|tracking",
-        -3,
-        Action::Refuse(Reason::SharedConnection),
-    ),
+    ("client|reply", 3, Action::Local(Local::ClientSwitch)),
+    ("client|tracking", -3, Action::Local(Local::ClientSwitch)),
     (
         "client|trackinginfo",
         2,
@@ -216,11 +231,8 @@ pub(super) const WITHOUT_NODES: &[(&str, i64, Action)] = &[
         2,
         Action::Refuse(Reason::SharedConnection),
     ),
-    (
-        "client|no-touch",
-        3,
-        Action::Refuse(Reason::SharedConnection),
-    ),
+    ("client|no-touch", 3, Action::Local(Local::ClientSwitch)),
+    ("client|no-evict", 3, Action::Local(Local::ClientSwitch)),
     (
         "client|unblock",
         -3,
@@ -241,8 +253,8 @@ pub(super) const WITHOUT_NODES: &[(&str, i64, Action)] = &[
     ("exec", 1, Action::Local(Local::Exec)),
     ("discard", 1, Action::Local(Local::Discard)),
     ("pubsub", -2, Action::Refuse(Reason::PubSub)),
-    ("watch", -2, Action::Refuse(Reason::ConnectionState)),
-    ("unwatch", 1, Action::Refuse(Reason::ConnectionState)),
+    ("watch", -2, Action::Watch),
+    ("unwatch", 1, Action::Local(Local::Unwatch)),
     ("keys", 2, Action::Refuse(Reason::WholeKeySpace)),
     ("randomkey", 1, Action::Refuse(Reason::WholeKeySpace)),
     ("flushall", -1, Action::Refuse(Reason::Flush)),
@@ -275,6 +287,10 @@ pub(super) fn action(facts: &Facts<'_>) -> Action {
         "script|load" => return Action::Script(Script::Load),
         // Blocking only with an option of theirs, which is looked for in the request.
         "xread" | "xreadgroup" => return Action::ForwardUnlessBlocking,
+        "blpop" | "brpop" | "brpoplpush" | "blmove" | "bzpopmin" | "bzpopmax" if facts.keyed => {
+            return Action::Block(TimeoutAt::End);
+        }
+        "blmpop" | "bzmpop" if facts.keyed => return Action::Block(TimeoutAt::Start),
         // Servers count them as dangerous for their cost; what reads further keys is refused.
         "sort" | "sort_ro" => return Action::Forward,
         _ => {}

@@ -101,6 +101,25 @@ pub(super) fn transaction_apart(
     )
 }
 
+/// What one connection watches is one node's, and so is what is done over it meanwhile.
+pub(super) fn watches_elsewhere(watched: &str, other: &str, epoch: Epoch) -> String {
+    format!(
+        "CROSSSLOT clockwise: keys are watched on node {watched} and this is for node {other} (epoch {epoch}); \
+         EXEC or UNWATCH first: hash tags keep keys together"
+    )
+}
+
+/// Clients have as many connections of their own as they may.
+pub(super) fn no_own_link(limit: usize) -> String {
+    format!(
+        "TRYAGAIN clockwise: {limit} clients watch keys or block, which takes a connection for each, and that is the \
+         limit; not executed, send it again later"
+    )
+}
+
+/// A command of the transaction was refused.
+pub(super) const SPOILED: &str = "EXECABORT Transaction discarded because of previous errors.";
+
 /// A transaction is not kept any further.
 pub(super) fn transaction_too_large(limit: usize) -> String {
     format!("ERR clockwise: a transaction of more than {limit} bytes is over the limit")

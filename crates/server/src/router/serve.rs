@@ -6,13 +6,14 @@ use clockwise_client::resp::{Request, RequestLimits, Scan, write_error};
 use clockwise_client::routing::Waiting;
 use clockwise_cluster::Route;
 
+use super::blocking::blocks;
 use super::client::{Pause, Phase};
 use super::commands::Command;
 use super::dispatch::Sending;
 use super::gather::Merge;
 use super::key_spec::{KeySpec, NoKeys};
 use super::node_link::Origin;
-use super::policy::{Action, Local, Reason, Script};
+use super::policy::{Action, Local, Reason, Script, TimeoutAt};
 use super::refusal;
 use super::transaction::is_transaction;
 use super::worker::{Parked, Turn, Worker};
@@ -137,6 +138,7 @@ impl Worker {
             if let Some(client) = self.clients.get(place) {
                 client.transaction = None;
             }
+            self.unwatch(place);
         }
         self.spoil(place);
         self.refuse_now(place, &text);
@@ -199,8 +201,10 @@ impl Worker {
         match command.action {
             Action::Forward => self.forward(turn, place, command, request),
             Action::ForwardUnlessBlocking if blocks(request) => {
-                self.refuse_now(place, &refusal::refused(&command.name, Reason::Blocking));
+                return self.block(turn, place, TimeoutAt::Block, command, request);
             }
+            Action::Block(at) => return self.block(turn, place, at, command, request),
+            Action::Watch => return self.watch(turn, place, command, request),
             Action::ForwardUnlessBlocking => self.forward(turn, place, command, request),
             Action::Scatter(scatter) => self.scatter(turn, place, scatter, command, request),
             Action::AnyNode => self.any_node(turn, place, request),
@@ -395,15 +399,4 @@ impl Worker {
             Err(text) => self.fail(turn, origin, &text, false),
         }
     }
-}
-
-/// Whether a stream is read with the option `BLOCK`, which stands before the word `STREAMS`.
-fn blocks(request: &Request<'_>) -> bool {
-    // Behind GROUP come two names, which may be any words.
-    let grouped = request
-        .get(1)
-        .is_some_and(|argument| argument.eq_ignore_ascii_case(b"GROUP"));
-    let options = request.args().skip(if grouped { 4 } else { 1 });
-    let mut options = options.take_while(|argument| !argument.eq_ignore_ascii_case(b"STREAMS"));
-    options.any(|argument| argument.eq_ignore_ascii_case(b"BLOCK"))
 }

@@ -18,10 +18,12 @@ use clockwise_client::resp::{
 use clockwise_client::routing::Effect;
 use clockwise_cluster::{Epoch, Route};
 
+use super::client::Client;
 use super::commands::Command;
 use super::dispatch::Sending;
 use super::policy::{Action, Local, Reason, Script};
 use super::refusal;
+use super::serve::Flow;
 use super::worker::{Turn, Worker};
 
 /// What begins each frame of a transaction, and no other frame.
@@ -69,6 +71,21 @@ impl Transaction {
         self.commands
     }
 
+    /// Whether a command was refused.
+    pub(super) fn is_spoiled(&self) -> bool {
+        self.spoiled
+    }
+
+    /// `MULTI` and the commands so far.
+    pub(super) fn frame(&self) -> &[u8] {
+        &self.frame
+    }
+
+    /// What it may do.
+    pub(super) fn effect(&self) -> Effect {
+        self.effect
+    }
+
     fn spoil(&mut self) {
         self.spoiled = true;
         self.frame = Vec::new();
@@ -87,13 +104,12 @@ enum Part {
 fn part(turn: &Turn, action: Action) -> Part {
     match action {
         // Within a transaction servers do not block.
-        Action::Forward
-        | Action::ForwardUnlessBlocking
-        | Action::Scatter(_)
-        | Action::Refuse(Reason::Blocking) => Part::Keyed,
+        Action::Forward | Action::ForwardUnlessBlocking | Action::Block(_) | Action::Scatter(_) => {
+            Part::Keyed
+        }
         Action::Script(_) if !turn.view.scripts() => Part::Not(Reason::Scripts),
         Action::Script(Script::Keyed) => Part::Keyed,
-        Action::Local(Local::Ping | Local::Echo | Local::Time) => Part::Anywhere,
+        Action::Local(Local::Ping | Local::Echo | Local::Time | Local::Unwatch) => Part::Anywhere,
         Action::Refuse(reason) => Part::Not(reason),
         _ => Part::Not(Reason::NotInTransaction),
     }
@@ -105,7 +121,7 @@ fn stands_outside(action: Action) -> bool {
         action,
         Action::Local(
             Local::Multi | Local::Exec | Local::Discard | Local::Quit | Local::Reset | Local::Http
-        ) | Action::Refuse(Reason::ConnectionState)
+        ) | Action::Watch
     )
 }
 
@@ -225,25 +241,33 @@ impl Worker {
     pub(super) fn discard(&mut self, place: usize) {
         let client = self.clients.get(place);
         match client.and_then(|client| client.transaction.take()) {
-            Some(_) => self.answer(place, |out| write_simple(out, "OK")),
+            Some(_) => self.unwatch_all(place),
             None => self.refuse_now(place, "ERR DISCARD without MULTI"),
         }
     }
 
     /// `EXEC`
-    pub(super) fn exec(&mut self, turn: &Turn, place: usize) {
+    pub(super) fn exec(&mut self, turn: &Turn, place: usize) -> Flow {
+        let client = self.clients.get(place);
+        let watches = |client: &&mut Client| {
+            let own = client.own.as_ref();
+            client.transaction.is_some() && own.is_some_and(|own| own.concerns_exec())
+        };
+        if client.filter(watches).is_some() {
+            return self.exec_watched(turn, place);
+        }
         let client = self.clients.get(place);
         let Some(mut transaction) = client.and_then(|client| client.transaction.take()) else {
-            return self.refuse_now(place, "ERR EXEC without MULTI");
+            self.refuse_now(place, "ERR EXEC without MULTI");
+            return Flow::Next;
         };
         if transaction.spoiled {
-            return self.refuse_now(
-                place,
-                "EXECABORT Transaction discarded because of previous errors.",
-            );
+            self.refuse_now(place, refusal::SPOILED);
+            return Flow::Next;
         }
         if transaction.commands == 0 {
-            return self.answer(place, |out| write_array(out, 0));
+            self.answer(place, |out| write_array(out, 0));
+            return Flow::Next;
         }
         write_command(&mut transaction.frame, &["EXEC"]);
         let route = match transaction.route {
@@ -253,7 +277,7 @@ impl Worker {
         match route {
             Ok(route) => {
                 let Some(origin) = self.reserve(place) else {
-                    return;
+                    return Flow::Next;
                 };
                 let sending = Sending {
                     preamble: transaction.commands + 1,
@@ -263,14 +287,24 @@ impl Worker {
             }
             Err(text) => self.refuse_now(place, &refusal::aborted(&text)),
         }
+        Flow::Next
     }
 
-    /// The one node that owns all keys of a transaction, and whether any of them is held.
+    /// The one node that owns all keys of a transaction, or any where it has none.
     pub(super) fn route_of_transaction(
         &mut self,
         turn: &Turn,
         frame: &[u8],
     ) -> Result<Route, String> {
+        match self.keyed_route(turn, frame)? {
+            Some(route) => Ok(route),
+            None => self.any_route(turn).ok_or_else(refusal::no_nodes),
+        }
+    }
+
+    /// The one node that owns all keys of a transaction, and whether any of them is held; `None` where
+    /// it has none.
+    pub(super) fn keyed_route(&self, turn: &Turn, frame: &[u8]) -> Result<Option<Route>, String> {
         let limits = self.shared.limits.request.clone();
         let mut scanner = RequestScanner::default();
         let mut rest = frame;
@@ -308,9 +342,6 @@ impl Worker {
                 }
             };
         }
-        match found {
-            Some((route, _)) => Ok(route),
-            None => self.any_route(turn).ok_or_else(refusal::no_nodes),
-        }
+        Ok(found.map(|(route, _)| route))
     }
 }

@@ -5,7 +5,7 @@
 //! node and once to each client, however many requests the turn had. Under load this is where the
 //! speed comes from, since sending costs ten times more than anything done per request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -35,6 +35,8 @@ pub(super) struct Shared {
     pub(super) resolver: Resolver,
     /// Clients of all workers, counted when they come and go.
     pub(super) clients: AtomicUsize,
+    /// Connections of clients' own to nodes, likewise.
+    pub(super) own_links: AtomicUsize,
     pub(super) workers: usize,
 }
 
@@ -65,25 +67,39 @@ pub(super) struct Turn {
 const WAKER: Token = Token(0);
 const LISTENER: Token = Token(1);
 const FIRST_TOKEN: usize = 2;
+/// Behind it, tokens of three kinds take turns: clients, connections to nodes, clients' own ones.
+const KINDS: usize = 3;
+const LINK: usize = 1;
+const OWN: usize = 2;
 
 pub(super) fn client_token(place: usize) -> Token {
-    Token(FIRST_TOKEN + place * 2)
+    Token(FIRST_TOKEN + place * KINDS)
 }
 
-fn place_of(token: Token) -> usize {
-    (token.0 - FIRST_TOKEN) / 2
+/// Of the connection of this client's own.
+pub(super) fn own_token(place: usize) -> Token {
+    Token(FIRST_TOKEN + place * KINDS + OWN)
+}
+
+/// The client whose token, or whose own connection's, this is.
+pub(super) fn place_of(token: Token) -> usize {
+    (token.0 - FIRST_TOKEN) / KINDS
 }
 
 pub(super) fn link_token(slot: NodeSlot, protocol: Protocol) -> Token {
-    Token(FIRST_TOKEN + (slot.0 * 2 + protocol as usize) * 2 + 1)
+    Token(FIRST_TOKEN + (slot.0 * 2 + protocol as usize) * KINDS + LINK)
 }
 
 fn is_link(token: Token) -> bool {
-    token.0 >= FIRST_TOKEN && token.0 % 2 == 1
+    token.0 >= FIRST_TOKEN && (token.0 - FIRST_TOKEN) % KINDS == LINK
+}
+
+fn is_own(token: Token) -> bool {
+    token.0 >= FIRST_TOKEN && (token.0 - FIRST_TOKEN) % KINDS == OWN
 }
 
 pub(super) fn lane_of(link: Token) -> (NodeSlot, Protocol) {
-    let lane = (link.0 - FIRST_TOKEN) / 2;
+    let lane = (link.0 - FIRST_TOKEN) / KINDS;
     (
         NodeSlot(lane / 2),
         if lane.is_multiple_of(2) {
@@ -130,6 +146,9 @@ pub(super) struct Worker {
     /// Clients and links to look at again in the next turn, without an event.
     pub(super) ready_clients: Vec<usize>,
     pub(super) ready_links: Vec<(NodeSlot, Protocol)>,
+    pub(super) ready_own: Vec<usize>,
+    /// Clients that have, or need, a connection of their own.
+    pub(super) own_places: BTreeSet<usize>,
     pub(super) client_scratch: Vec<u8>,
     pub(super) node_scratch: Vec<u8>,
     pub(super) connect_attempts: u64,
@@ -176,6 +195,8 @@ impl Worker {
             unflushed_clients: Vec::new(),
             ready_clients: Vec::new(),
             ready_links: Vec::new(),
+            ready_own: Vec::new(),
+            own_places: BTreeSet::new(),
             client_scratch: Vec::with_capacity(CLIENT_READ_BYTES),
             node_scratch: Vec::with_capacity(NODE_READ_BYTES),
             connect_attempts: 0,
@@ -212,8 +233,10 @@ impl Worker {
 
     /// How long to sleep if nothing happens; for ever, if `None`.
     fn patience(&self) -> Option<Duration> {
-        let busy =
-            !self.ready_clients.is_empty() || !self.ready_links.is_empty() || self.accepts_more();
+        let busy = !self.ready_clients.is_empty()
+            || !self.ready_links.is_empty()
+            || !self.ready_own.is_empty()
+            || self.accepts_more();
         if busy {
             return Some(Duration::ZERO);
         }
@@ -231,11 +254,15 @@ impl Worker {
         for (slot, protocol) in std::mem::take(&mut self.ready_links) {
             self.link_readable(&turn, slot, protocol);
         }
+        for place in std::mem::take(&mut self.ready_own) {
+            self.own_readable(&turn, place);
+        }
         for event in events {
             match event.token() {
                 WAKER => woken = true,
                 LISTENER => self.acceptable = true,
                 token if is_link(token) => self.link_event(&turn, event),
+                token if is_own(token) => self.own_event(&turn, event),
                 _ => {}
             }
         }
@@ -252,7 +279,7 @@ impl Worker {
         for event in events {
             match event.token() {
                 WAKER | LISTENER => {}
-                token if is_link(token) => {}
+                token if is_link(token) || is_own(token) => {}
                 token => self.client_event(&turn, place_of(token), event),
             }
         }
@@ -287,6 +314,15 @@ impl Worker {
                 } => {
                     let turn = self.begin_turn();
                     self.resolved(&turn, slot, protocol, attempt, &addresses);
+                }
+                Message::OwnResolved {
+                    place,
+                    serial,
+                    attempt,
+                    addresses,
+                } => {
+                    let turn = self.begin_turn();
+                    self.own_resolved(&turn, place, (serial, attempt), &addresses);
                 }
                 Message::Drain => self.drain(),
                 Message::Stop => self.stopping = true,
@@ -329,6 +365,7 @@ impl Worker {
         self.obey(turn);
         self.refuse_all(turn, refused);
         self.end_late_links(turn);
+        self.tick_own_links(turn);
         if self.table_is_late(turn) {
             self.resume_all(Pause::Table);
         }
@@ -352,7 +389,7 @@ impl Worker {
         let shown = self.next_show == self.now.after(IDLE_TICK_MS);
         if self.traffic.needs_ticks() {
             self.now.after(TICK_MS)
-        } else if links.any(|link| link.oldest().is_some()) {
+        } else if self.own_links_need_ticks() || links.any(|link| link.oldest().is_some()) {
             self.now.after(IN_FLIGHT_TICK_MS)
         } else if shown && turn.table.is_complete() {
             // What is left to do with time: rates fall to zero, and clients may take too long.

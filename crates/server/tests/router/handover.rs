@@ -47,6 +47,12 @@ fn leaving() -> Pool {
     pool
 }
 
+fn administrator(server: &RedisServer) -> Client {
+    let mut client = Client::connect(server.socket_addr());
+    assert_eq!(client.call(&["AUTH", ADMIN.0, ADMIN.1]), ok());
+    client
+}
+
 impl Pool {
     /// Makes an edit a change.
     pub(crate) fn apply(&mut self, edit: Edit) {
@@ -174,11 +180,6 @@ impl Pool {
 
     /// Copies those of these strings that move from a source, as the rebalancer would.
     pub(crate) fn copy<'a>(&self, source: usize, keys: impl IntoIterator<Item = &'a String>) {
-        let administrator = |server: &RedisServer| {
-            let mut client = Client::connect(server.socket_addr());
-            assert_eq!(client.call(&["AUTH", ADMIN.0, ADMIN.1]), ok());
-            client
-        };
         let mut from = administrator(&self.servers[source]);
         let mut to: Vec<Client> = self.servers.iter().map(administrator).collect();
         for key in keys {
@@ -190,6 +191,24 @@ impl Pool {
             }
             if let Value::Bulk(value) = from.call(&["GET", key]) {
                 assert_eq!(to[after].call(&[b"SET", key.as_bytes(), &value]), ok());
+            }
+        }
+    }
+
+    /// The same for values of all types.
+    pub(crate) fn copy_whole(&self, source: usize, keys: &[String]) {
+        let mut from = administrator(&self.servers[source]);
+        let mut to: Vec<Client> = self.servers.iter().map(administrator).collect();
+        for key in keys {
+            let Some((before, after)) = self.moving(key) else {
+                continue;
+            };
+            if before != source {
+                continue;
+            }
+            if let Value::Bulk(dump) = from.call(&["DUMP", key]) {
+                let restore = [&b"RESTORE"[..], key.as_bytes(), b"0", &dump, b"REPLACE"];
+                assert_eq!(to[after].call(&restore), ok());
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The router in front of real servers: what it promises to clients, by plain sockets.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod blocking;
 mod commands;
 mod faults;
 mod handover;
@@ -12,3 +13,4 @@ mod pool;
 mod strangers;
 mod transactions;
 mod twin;
+mod watching;

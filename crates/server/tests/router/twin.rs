@@ -198,22 +198,54 @@ fn some_command(random: &mut Random) -> Vec<String> {
     form.split(' ').map(argument).collect()
 }
 
-/// Not the same within a transaction: it is one node's, or its keys must be known before `EXEC`.
+/// Not the same within a transaction: it is one node's, or its keys must be known before `EXEC`. And
+/// what would end it early, so that others wait that do not within.
 const NOT_IN_TRANSACTIONS: &[&str] = &[
     "DBSIZE",
+    "EXEC",
+    "DISCARD",
     "SELECT 0",
     "SELECT x",
     "OBJECT REFCOUNT none",
     "XREAD COUNT N",
 ];
 
+/// What would wait, but does not within a transaction.
+const NOT_BLOCKING: &[&str] = &[
+    "BLPOP key:1 0",
+    "BRPOP key:1 0",
+    "BLMOVE key:1 key:1 LEFT RIGHT 0",
+    "BRPOPLPUSH key:1 key:1 0",
+    "BLMPOP 0 1 key:1 LEFT",
+    "BZPOPMIN key:1 0",
+    "BZPOPMAX key:1 0",
+    "BZMPOP 0 1 key:1 MIN",
+    "XREAD BLOCK 0 STREAMS key:1 0",
+    "XREADGROUP GROUP g c BLOCK 0 STREAMS key:1 >",
+    "BLPOP key:1 x",
+    "UNWATCH",
+];
+
 /// A transaction on one key, now and then with a mistake in it, or given up.
 fn some_transaction(random: &mut Random) -> Vec<Vec<String>> {
     let key = format!("key:{}", random.below(20));
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let mut commands = vec![words("MULTI")];
+    let mut commands = Vec::new();
+    if random.below(3) == 0 {
+        commands.push(vec!["WATCH".to_owned(), key.clone()]);
+        // Now and then changed by the one who watches it, or forgotten.
+        match random.below(4) {
+            0 => commands.push(vec!["APPEND".to_owned(), key.clone(), "x".to_owned()]),
+            1 => commands.push(words("UNWATCH")),
+            _ => {}
+        }
+    }
+    commands.push(words("MULTI"));
     for _ in 0..random.below(6) {
-        let command = some_command(random);
+        let command = match random.below(6) {
+            0 => words(random.one(NOT_BLOCKING)),
+            _ => some_command(random),
+        };
         if NOT_IN_TRANSACTIONS.contains(&command.join(" ").as_str())
             || command.starts_with(&words("XREAD COUNT"))
         {

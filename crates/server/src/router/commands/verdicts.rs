@@ -10,7 +10,7 @@ use clockwise_client::resp::{Value, write_command};
 use clockwise_testkit::{RedisOptions, RedisServer};
 
 use super::{Command, CommandTable};
-use crate::router::policy::{Action, Local, Reason, Scatter, Script, WITHOUT_NODES};
+use crate::router::policy::{Action, Local, Reason, Scatter, Script, TimeoutAt, WITHOUT_NODES};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/router.md");
 const BEGIN: &str =
@@ -25,7 +25,15 @@ const REACHING: &[(Action, &str)] = &[
     ),
     (
         Action::ForwardUnlessBlocking,
-        "likewise, unless it has the option `BLOCK`",
+        "likewise; with the option `BLOCK` it waits there, over a connection of the client's own",
+    ),
+    (
+        Action::Block(TimeoutAt::End),
+        "likewise; it waits there, over a connection of the client's own",
+    ),
+    (
+        Action::Watch,
+        "likewise, over a connection of the client's own, as does the `EXEC` behind it",
     ),
     (
         Action::Scatter(Scatter::Mget),
@@ -54,6 +62,10 @@ const REACHING: &[(Action, &str)] = &[
         "a transaction: kept by the router until `EXEC`, then sent as one to the node that owns its keys",
     ),
     (
+        Action::Local(Local::ClientSwitch),
+        "answered by the router where it changes nothing (`OFF`; `CLIENT REPLY ON`); else refused, since clients share the connections to nodes",
+    ),
+    (
         Action::Script(Script::Load),
         "where the pool allows scripts: sent to every node",
     ),
@@ -63,6 +75,7 @@ const REACHING: &[(Action, &str)] = &[
 fn verdict(action: Action) -> (usize, String) {
     let action = match action {
         Action::Local(Local::Exec | Local::Discard) => Action::Local(Local::Multi),
+        Action::Block(_) => Action::Block(TimeoutAt::End),
         other => other,
     };
     let reaches = REACHING.iter().position(|(known, _)| *known == action);
@@ -227,7 +240,7 @@ fn each_command_stands_where_it_is_looked_for_whatever_its_case() {
     assert_eq!(of("script", "LOAD"), Action::Script(Script::Load));
     assert_eq!(of("client", "KILL"), Action::Refuse(Reason::Admin));
     assert_eq!(
-        of("client", "NO-TOUCH"),
+        of("client", "CACHING"),
         Action::Refuse(Reason::SharedConnection)
     );
 }
