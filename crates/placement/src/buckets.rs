@@ -44,23 +44,33 @@ const CARRIES: u64 = ONES << PLACE_BITS;
 struct Bucket([u16; 16]);
 
 impl Bucket {
-    /// The bucket, one of so many, that holds these of all points.
-    fn over(points: &[Position], count: usize, held: Range<usize>) -> Self {
-        let mut bucket = Self::default();
+    /// Makes an empty bucket, one of so many, the one that holds these of all points.
+    ///
+    /// Written in its place: a processor waits when it copies what it has only just written in pieces.
+    #[inline]
+    fn hold(&mut self, points: &[Position], count: usize, held: Range<usize>) {
         let first = u32::try_from(held.start).expect("at most 4,000,000 points");
         // Past the last point the first one is next.
         let closes = held.end == points.len();
         if closes {
-            bucket.0.fill(PLACE_MAX);
+            self.0.fill(PLACE_MAX);
         } else {
             if held.len() > LANES {
-                bucket.0[GUARD] = PLACE_MAX;
+                self.0[GUARD] = PLACE_MAX;
             }
-            for (lane, &point) in bucket.0[..LANES].iter_mut().zip(&points[held]) {
-                *lane = PLACE_MAX - locate(point, count).1;
+            let lane = |point| PLACE_MAX - locate(point, count).1;
+            // How many points there are is hard to foresee, so all lanes are filled and some of them cleared.
+            if let Some(points) = points[held.start..].first_chunk::<LANES>() {
+                for (at, &point) in points.iter().enumerate() {
+                    self.0[at] = if at < held.len() { lane(point) } else { 0 };
+                }
+            } else {
+                let points = points[held].iter();
+                let lanes = self.0[..LANES].iter_mut().zip(points);
+                lanes.for_each(|(own, &point)| *own = lane(point));
             }
         }
-        bucket.with_first(first)
+        self.set_first(first);
     }
 
     /// How many points come before a place.
@@ -85,10 +95,10 @@ impl Bucket {
         u32::from(self.0[FIRST]) | u32::from(self.0[FIRST + 1]) << 16
     }
 
-    fn with_first(mut self, first: u32) -> Self {
+    #[inline]
+    fn set_first(&mut self, first: u32) {
         self.0[FIRST] = first as u16;
         self.0[FIRST + 1] = (first >> 16) as u16;
-        self
     }
 }
 
@@ -112,15 +122,16 @@ pub(crate) fn locate(position: Position, buckets: usize) -> (usize, u16) {
 }
 
 impl Buckets {
-    /// No buckets yet.
-    pub(crate) fn with_room_for(count: usize) -> Self {
-        Self(Vec::with_capacity(count))
+    /// So many empty buckets.
+    pub(crate) fn empty(count: usize) -> Self {
+        Self(alloc::vec![Bucket::default(); count])
     }
 
-    /// One more bucket, of so many, with these of all points. Only its own points need to be in order yet.
+    /// Fills an empty bucket with these of all points. Only its own points need to be in order yet.
     #[inline]
-    pub(crate) fn push(&mut self, points: &[Position], count: usize, held: Range<usize>) {
-        self.0.push(Bucket::over(points, count, held));
+    pub(crate) fn hold(&mut self, bucket: usize, points: &[Position], held: Range<usize>) {
+        let count = self.0.len();
+        self.0[bucket].hold(points, count, held);
     }
 
     /// So many buckets over sorted points. O(points + buckets). Storage of `spare` is used again.
@@ -128,11 +139,12 @@ impl Buckets {
         let mut buckets = spare;
         buckets.0.clear();
         buckets.0.reserve_exact(count);
+        buckets.0.resize(count, Bucket::default());
         let mut start = 0;
         for bucket in 0..count {
             let is_within = |&&point: &&Position| locate(point, count).0 == bucket;
             let end = start + points[start..].iter().take_while(is_within).count();
-            buckets.push(points, count, start..end);
+            buckets.hold(bucket, points, start..end);
             start = end;
         }
         buckets
@@ -174,18 +186,22 @@ impl Buckets {
 
     /// Takes what is missing through a bucket from older ones, with other numbers of points before them.
     fn shift_through(&mut self, older: &Self, bucket: usize, shift: u32) {
-        let Some(missing) = older.0.get(self.0.len()..=bucket) else {
+        let done = self.0.len();
+        let Some(missing) = older.0.get(done..=bucket) else {
             return;
         };
-        self.0.extend(missing.iter().map(|&older| {
-            let first = older.first().wrapping_add(shift);
-            older.with_first(first)
-        }));
+        self.0.extend_from_slice(missing);
+        if shift != 0 {
+            for bucket in &mut self.0[done..] {
+                bucket.set_first(bucket.first().wrapping_add(shift));
+            }
+        }
     }
 
     fn fill(&mut self, bucket: usize, points: &[Position]) {
         let range = self.range(bucket, points);
-        self.0[bucket] = Bucket::over(points, self.0.len(), range);
+        self.0[bucket] = Bucket::default();
+        self.hold(bucket, points, range);
     }
 
     /// The points in a bucket.

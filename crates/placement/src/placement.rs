@@ -5,7 +5,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::fmt;
+use core::{fmt, slice};
 
 use crate::ends::Ends;
 use crate::preference::Preference;
@@ -405,7 +405,8 @@ impl Roll {
             return Err(PlacementError::NoPoints);
         }
         // Members stand in the order of their ids, so this is the order by (position, node id).
-        let (sorted, owners) = Sorted::scatter(points);
+        let runs = points.iter().map(|(at, node)| (*node, slice::from_ref(at)));
+        let (sorted, owners) = Sorted::scatter(points.len(), runs);
         let placed = self.placed(&owners);
         Ok(self.into_ring_with(scheme, sorted, owners, placed))
     }

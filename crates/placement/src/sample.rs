@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::ring::POINTS_MAX;
-use crate::sorted::{Owned, Sorted};
+use crate::sorted::Sorted;
 use crate::{NodeIx, Position};
 
 /// Points drawn for one answer: a fraction of a second's work.
@@ -101,11 +101,13 @@ fn peak(nodes: usize, points: u32, seed: u64) -> f64 {
         let label = (node as u64) << 32 | u64::from(copy);
         Position(xxh3_64_with_seed(&label.to_le_bytes(), seed))
     };
-    let mut drawn: Vec<Owned> = Vec::with_capacity(nodes * points as usize);
-    for node in 0..nodes {
-        drawn.extend((0..points).map(|copy| (point(node, copy), NodeIx::of(node))));
-    }
-    let (sorted, owners) = Sorted::scatter(&drawn);
+    let points = points as usize;
+    let drawn: Vec<Position> = (0..nodes * points)
+        .map(|at| point(at / points, (at % points) as u32))
+        .collect();
+    let runs = drawn.chunks_exact(points).enumerate();
+    let runs = runs.map(|(node, run)| (NodeIx::of(node), run));
+    let (sorted, owners) = Sorted::scatter(drawn.len(), runs);
     let positions = sorted.positions();
     let mut held = alloc::vec![0u128; nodes];
     let mut before = positions[positions.len() - 1];

@@ -174,9 +174,19 @@ impl Scheme {
     /// Where a point of a node lies.
     #[must_use]
     pub fn point(&self, node: &NodeId, copy: u32) -> Position {
-        let mut point = Position::MIN;
-        self.for_each_point(node, core::iter::once(copy), |position| point = position);
-        point
+        match &self.0 {
+            Inner::V1(hash) => {
+                let mut point = Position::MIN;
+                for_each_label::<1>(
+                    node,
+                    core::iter::once(copy),
+                    |label| hash.hash(label),
+                    |position| point = position,
+                );
+                point
+            }
+            Inner::Foreign(recipe) => recipe.point(node, copy),
+        }
     }
 
     /// Where several points of a node lie, in the order of their numbers.
@@ -194,16 +204,31 @@ impl Scheme {
 }
 
 /// The points of `clockwise/v1`: the hash of the id's bytes and of four for the number.
-///
-/// A processor waits when it reads what it has only just written in other pieces, so several labels are
-/// written before the first of them is hashed.
 fn hash_points(
     hash: KeyHash,
     node: &NodeId,
+    copies: impl Iterator<Item = u32>,
+    act: impl FnMut(Position),
+) {
+    match hash {
+        KeyHash::Xxh3 { seed } if node.as_str().len() + 4 <= 16 => {
+            // Known to be short, a label is hashed without a call.
+            let hash = |label: &[u8]| Position(xxh3_64_with_seed(label, seed));
+            for_each_label::<16>(node, copies, hash, act);
+        }
+        hash => for_each_label::<16>(node, copies, |label| hash.hash(label), act),
+    }
+}
+
+/// A processor waits when it reads what it has only just written in other pieces, so several labels are
+/// written before the first of them is hashed.
+#[inline(always)]
+fn for_each_label<const AT_ONCE: usize>(
+    node: &NodeId,
     mut copies: impl Iterator<Item = u32>,
+    hash: impl Fn(&[u8]) -> Position,
     mut act: impl FnMut(Position),
 ) {
-    const AT_ONCE: usize = 16;
     let name = node.as_str().as_bytes();
     let label = name.len()..name.len() + 4;
     let mut labels = [[0; NAME_BYTES_MAX + 4]; AT_ONCE];
@@ -221,7 +246,7 @@ fn hash_points(
             return;
         }
         for bytes in &labels[..written] {
-            act(hash.hash(&bytes[..label.end]));
+            act(hash(&bytes[..label.end]));
         }
     }
 }

@@ -1,15 +1,23 @@
 //! Sorted points: how they are found, built and changed.
 //!
-//! Points are found by way of buckets ([`crate::buckets`]), and sorted by way of them: scattered into their
-//! buckets they are almost in order. A change of a few points is a copy of the arrays, not another sort.
+//! Points are found by way of buckets ([`crate::buckets`]). They are sorted by being scattered twice: into regions
+//! of the circle that fit into the nearest cache, and there into cells so fine that they are almost in order.
+//! A change of a few points is a copy of the arrays, not another sort.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::buckets::{Buckets, PointChange, fitting, locate};
 use crate::{NodeIx, Position};
 
-/// A bucket with more points than this is sorted by itself instead of by insertion.
-const CROWD: usize = 24;
+/// With more points than this in one cell a region is sorted without regard to cells.
+const CROWD: u32 = 24;
+
+/// Cells of a bucket: some four for each point.
+const CELLS: usize = 8;
+
+/// So many buckets are sorted together: some 300 points.
+const REGION: usize = 256;
 
 /// Sorted points with their buckets.
 #[derive(Clone, Debug, Default)]
@@ -43,36 +51,31 @@ struct Edit {
 impl Sorted {
     /// Sorts points by position and then by node, in expected linear time when they are spread evenly.
     ///
-    /// There is at least one point. The owners come back in the points' order.
-    pub(crate) fn scatter(points: &[Owned]) -> (Self, Vec<NodeIx>) {
-        assert!(
-            !points.is_empty(),
-            "a circle without points has no intervals"
-        );
-        let buckets = fitting(points.len());
-        // First the number of points up to each bucket; every point then takes the last free place below.
-        let mut bucket_first = alloc::vec![0u32; buckets + 1];
-        for &(position, _) in points {
-            bucket_first[locate(position, buckets).0] += 1;
-        }
-        let mut below = 0;
-        for first in &mut bucket_first {
-            below += *first;
-            *first = below;
-        }
-        let mut positions = alloc::vec![Position::MAX; points.len()];
-        let mut owners = alloc::vec![NodeIx::NONE; points.len()];
-        for &(position, owner) in points {
-            let place = &mut bucket_first[locate(position, buckets).0];
-            *place -= 1;
-            positions[*place as usize] = position;
-            owners[*place as usize] = owner;
-        }
-        let mut filled = Buckets::with_room_for(buckets);
-        for bucket in bucket_first.windows(2) {
-            let (first, end) = (bucket[0] as usize, bucket[1] as usize);
-            sort_bucket(&mut positions[first..end], &mut owners[first..end]);
-            filled.push(&positions, buckets, first..end);
+    /// They come in runs of one node each, so many points in all, at least one. The owners come back in the
+    /// points' order.
+    pub(crate) fn scatter<'a>(
+        count: usize,
+        runs: impl Iterator<Item = (NodeIx, &'a [Position])> + Clone,
+    ) -> (Self, Vec<NodeIx>) {
+        assert!(count > 0, "a circle without points has no intervals");
+        let buckets = fitting(count);
+        let (mut positions, mut owners, region_ends) = into_regions(count, runs, buckets);
+        let mut filled = Buckets::empty(buckets);
+        let mut region = Region::default();
+        let mut start = 0;
+        for (first, end) in (0..buckets).step_by(REGION).zip(region_ends) {
+            let end = end as usize;
+            let within = first..buckets.min(first + REGION);
+            region.sort(
+                &mut positions[start..end],
+                &mut owners[start..end],
+                within.clone(),
+                buckets,
+            );
+            for (bucket, held) in within.zip(region.buckets()) {
+                filled.hold(bucket, &positions, start + held.start..start + held.end);
+            }
+            start = end;
         }
         let sorted = Self {
             points: positions,
@@ -228,21 +231,102 @@ impl Sorted {
     }
 }
 
-/// Sorts the points of one bucket by position and node.
-fn sort_bucket(positions: &mut [Position], owners: &mut [NodeIx]) {
-    if positions.len() > CROWD {
-        let mut points: Vec<Owned> = positions
-            .iter()
-            .copied()
-            .zip(owners.iter().copied())
-            .collect();
-        points.sort_unstable();
-        for (at, (position, owner)) in points.into_iter().enumerate() {
-            (positions[at], owners[at]) = (position, owner);
+/// The points and their owners region by region, and where each region ends.
+fn into_regions<'a>(
+    count: usize,
+    runs: impl Iterator<Item = (NodeIx, &'a [Position])> + Clone,
+    buckets: usize,
+) -> (Vec<Position>, Vec<NodeIx>, Vec<u32>) {
+    let region_of = |position| locate(position, buckets).0 / REGION;
+    // First the number of points before each region; every point then takes the next free place.
+    let mut next = alloc::vec![0u32; buckets.div_ceil(REGION)];
+    for (_, run) in runs.clone() {
+        for &position in run {
+            next[region_of(position)] += 1;
         }
-        return;
     }
+    let mut before = 0;
+    for next in &mut next {
+        before += core::mem::replace(next, before);
+    }
+    let mut positions = alloc::vec![Position::MIN; count];
+    let mut owners = alloc::vec![NodeIx::NONE; count];
+    for (owner, run) in runs {
+        for &position in run {
+            let place = &mut next[region_of(position)];
+            positions[*place as usize] = position;
+            owners[*place as usize] = owner;
+            *place += 1;
+        }
+    }
+    (positions, owners, next)
+}
+
+/// Sorts the points of one part of the circle after the other, each within the nearest cache.
+#[derive(Default)]
+struct Region {
+    points: Vec<Owned>,
+    // How many points come before each cell, and all.
+    cells: Vec<u32>,
+}
+
+impl Region {
+    /// Sorts the points of these buckets by position and node.
+    ///
+    /// Scattered into cells that mostly hold one point or none, they are almost in order.
+    fn sort(
+        &mut self,
+        positions: &mut [Position],
+        owners: &mut [NodeIx],
+        within: Range<usize>,
+        buckets: usize,
+    ) {
+        let first = within.start * CELLS;
+        let cell_of = |position| locate(position, buckets * CELLS).0 - first;
+        self.points.clear();
+        let both = positions.iter().copied().zip(owners.iter().copied());
+        self.points.extend(both);
+        // The number of points up to each cell; every point then takes the last free place below.
+        self.cells.clear();
+        self.cells.resize(within.len() * CELLS + 1, 0);
+        for &(position, _) in &self.points {
+            self.cells[cell_of(position)] += 1;
+        }
+        let (mut below, mut most) = (0, 0);
+        for cell in &mut self.cells {
+            most = most.max(*cell);
+            below += *cell;
+            *cell = below;
+        }
+        for &(position, owner) in &self.points {
+            let place = &mut self.cells[cell_of(position)];
+            *place -= 1;
+            positions[*place as usize] = position;
+            owners[*place as usize] = owner;
+        }
+        if most > CROWD {
+            sort_crowded(positions, owners);
+        } else {
+            sort_almost_sorted(positions, owners);
+        }
+    }
+
+    /// Which of the points are in each bucket.
+    fn buckets(&self) -> impl Iterator<Item = Range<usize>> {
+        let ends = self
+            .cells
+            .chunks_exact(CELLS)
+            .zip(self.cells[CELLS..].iter().step_by(CELLS));
+        ends.map(|(cells, &end)| cells[0] as usize..end as usize)
+    }
+}
+
+/// Insertion, which costs next to nothing where almost every point is in its place.
+fn sort_almost_sorted(positions: &mut [Position], owners: &mut [NodeIx]) {
     for end in 1..positions.len() {
+        if positions[end - 1] < positions[end] {
+            continue;
+        }
         let point = (positions[end], owners[end]);
         let mut at = end;
         while at > 0 && point < (positions[at - 1], owners[at - 1]) {
@@ -253,16 +337,34 @@ fn sort_bucket(positions: &mut [Position], owners: &mut [NodeIx]) {
     }
 }
 
+fn sort_crowded(positions: &mut [Position], owners: &mut [NodeIx]) {
+    let both = positions.iter().copied().zip(owners.iter().copied());
+    let mut points: Vec<Owned> = both.collect();
+    points.sort_unstable();
+    for (at, (position, owner)) in points.into_iter().enumerate() {
+        (positions[at], owners[at]) = (position, owner);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn scattered(points: &[Owned]) -> (Sorted, Vec<NodeIx>) {
+        Sorted::scatter(
+            points.len(),
+            points
+                .iter()
+                .map(|(at, node)| (*node, core::slice::from_ref(at))),
+        )
+    }
 
     fn sorted(points: &[u64]) -> Sorted {
         let points: Vec<Owned> = points
             .iter()
             .map(|&point| (Position(point), NodeIx::of(0)))
             .collect();
-        Sorted::scatter(&points).0
+        scattered(&points).0
     }
 
     fn check(points: &[u64], positions: impl IntoIterator<Item = u64>) {
@@ -344,8 +446,8 @@ mod tests {
         };
         for kept in 45..60 {
             let (few, rest) = all.split_at(kept);
-            let long = Sorted::scatter(&owned(&all));
-            let short = Sorted::scatter(&owned(few));
+            let long = scattered(&owned(&all));
+            let short = scattered(&owned(few));
             let leave = Splice {
                 leaving: owned(rest),
                 coming: Vec::new(),
@@ -381,7 +483,7 @@ mod tests {
                     )
                 })
                 .collect();
-            let (sorted, owners) = Sorted::scatter(&points);
+            let (sorted, owners) = scattered(&points);
             let mut expected = points.clone();
             expected.sort_unstable();
             let found = sorted.positions().iter().copied().zip(owners);

@@ -80,16 +80,20 @@ impl RingSpec {
     pub fn build(self) -> Result<Placement, PlacementError> {
         let roll = Roll::new(self.members, self.replicas)?;
         let total = count_points(&roll.members, self.points_per_weight)?;
+        let copies = |member: &Member| points_of(member.weight, self.points_per_weight);
         let mut points = Vec::with_capacity(total);
-        for (rank, member) in roll.members.iter().enumerate() {
-            let copies = points_of(member.weight, self.points_per_weight);
-            let node = NodeIx::of(rank);
+        for member in &roll.members {
+            let act = |position| points.push(position);
             self.scheme
-                .for_each_point(&member.id, 0..copies, |position| {
-                    points.push((position, node))
-                });
+                .for_each_point(&member.id, 0..copies(member), act);
         }
-        let (sorted, owners) = Sorted::scatter(&points);
+        let ranked = roll.members.iter().enumerate();
+        let runs = ranked.scan(points.as_slice(), |left, (rank, member)| {
+            let (run, rest) = left.split_at(copies(member) as usize);
+            *left = rest;
+            Some((NodeIx::of(rank), run))
+        });
+        let (sorted, owners) = Sorted::scatter(total, runs);
         let placement = roll.into_sorted_ring(self.scheme, sorted, owners);
         enforce(self.spread, placement)
     }
