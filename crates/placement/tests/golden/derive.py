@@ -218,12 +218,25 @@ def spread(met, replicas):
     return chosen
 
 
+def is_refused(case):
+    """Whether strict spread asks for more than there is: every position would get as many."""
+    if "spread" not in case.fields:
+        return False
+    depth, replicas = case.number("spread"), case.number("replicas")
+    members = [member for member in case.members if member[1] > 0]
+    row = spread(members, replicas)
+    if depth == 0 or len(row) < replicas:
+        return len(row) < replicas
+    deep_enough = all(len(member[2]) >= depth for member in row)
+    return not deep_enough or len({member[2][:depth] for member in row}) < replicas
+
+
 class Ring:
-    def __init__(self, case):
+    def __init__(self, case, members="members", points="points"):
         self.replicas = case.number("replicas")
         self.points = []
-        for member in case.members:
-            copies = member[1] * case.number("points")
+        for member in case.parse_members(members):
+            copies = member[1] * case.number(points)
             assert copies.denominator == 1 and copies > 0
             self.points += [(case.point(member[0], copy), member) for copy in range(int(copies))]
         self.points.sort()
@@ -354,6 +367,9 @@ def derive(case):
             for copy in map(int, case.fields["copies"].split(",")):
                 yield f"{title} {name} {copy} {case.point(name, copy):016x}"
     elif case.kind == "ring":
+        if is_refused(case):
+            yield f"{title} refused"
+            return
         ring = Ring(case)
         yield f"{title} fingerprint {fingerprint(case, ring.intervals()):016x}"
         for key in case.keys():
@@ -419,12 +435,37 @@ def shares(members, rows, slots, width):
     return result
 
 
+def equal_ends(count):
+    return [-(-(slot + 1 << 64) // count) - 1 for slot in range(count)]
+
+
+def held_longest(intervals, slots, replicas):
+    """For each of so many slots the owners that hold the longest parts of it, given ends with their owners."""
+    rows, at, after = [], 0, -1
+    for end in equal_ends(slots):
+        lengths = {}
+        while after < end:
+            # Above the last end lies the interval of the first.
+            through, owners = intervals[at] if at < len(intervals) else (MASK, intervals[0][1])
+            last = min(through, end)
+            for owner in owners:
+                lengths[owner] = lengths.get(owner, 0) + last - after
+            after = last
+            at += after == through
+        # Sorting keeps those of equal length in the order in which they were met.
+        rows.append(sorted(lengths, key=lambda owner: -lengths[owner])[:replicas])
+    return rows
+
+
 def check_slots(case, table, before, answers):
     width = len(table[0])
     by_name = {member[0]: member for member in case.members}
     rows = [tuple(by_name[name] for name in row) for row in table]
     rows = [list(row) for row in rows]
     valid = {frozenset(row) for row in widest(case.members, width)}
+    if "spread" in case.fields:
+        depth = case.number("spread")
+        assert all(len({member[2][:depth] for member in row}) == len(row) for row in rows), "a strict spread"
     if "step" not in case.fields:
         assert all(frozenset(row) in valid and len(set(row)) == width for row in rows), "a slot without its spread"
         percent = case.number("overload")
@@ -438,13 +479,28 @@ def check_slots(case, table, before, answers):
     if before:
         moved = sum(name not in old for row, old in zip(table, before) for name in row)
         assert f"slots {case.name} moved {moved}" in answers, f"{case.name}: {moved} copies move"
-    ends = [-(-(slot + 1 << 64) // len(table)) - 1 for slot in range(len(table))]
-    digest = fingerprint(case, list(zip(ends, rows)))
+    digest = fingerprint(case, list(zip(equal_ends(len(table)), rows)))
     assert f"slots {case.name} row-fingerprint {digest:016x}" in answers, f"{case.name}: {digest:016x}"
     for key in case.keys():
         slot = case.hash(key.encode()) * len(table) >> 64
         line = f"slots {case.name} {key} {','.join(table[slot])}"
         assert line in answers, f"missing: {line}"
+
+
+def table_before(case, rows, answers):
+    """Who held each slot before, whatever the placement was then."""
+    if "before" not in case.fields:
+        return []
+    slots, replicas = case.number("slots"), case.number("replicas")
+    if "before-points" in case.fields:
+        ring = Ring(case, "before", "before-points")
+        digest = fingerprint(case, ring.intervals())
+        assert f"slots {case.name} before-fingerprint {digest:016x}" in answers, f"{case.name}: {digest:016x}"
+        intervals = [(end, [member[0] for member in owners]) for end, owners in ring.intervals()]
+        return held_longest(intervals, slots, replicas)
+    count = case.number("before-slots", slots)
+    assert len(rows) == count, f"{case.name}: {len(rows)} rows before"
+    return held_longest(list(zip(equal_ends(count), rows)), slots, replicas)
 
 
 def check(path, cases):
@@ -458,9 +514,12 @@ def check(path, cases):
             lines = [line.split() for line in answers if line.startswith(f"slots {case.name} {of} ")]
             return [line[4].split(",") for line in sorted(lines, key=lambda line: int(line[3]))]
 
+        if is_refused(case):
+            assert f"slots {case.name} refused" in answers, f"{case.name} must be refused"
+            continue
         found = table("row")
         assert len(found) == case.number("slots"), f"{case.name}: {len(found)} rows"
-        check_slots(case, found, table("before"), answers)
+        check_slots(case, found, table_before(case, table("before"), answers), answers)
     print("the planned slots hold")
 
 
