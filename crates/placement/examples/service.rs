@@ -1,41 +1,20 @@
 //! Which cache holds a user, where the copies are, and what moves when a node joins.
-//!
 //! `cargo run -p clockwise-placement --example service`
-
-use std::error::Error;
-
 use clockwise_placement::{Member, Ring, RingSpec};
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let node = |id: &str, zone: &str| -> Result<Member, Box<dyn Error>> {
-        Ok(Member::new(id.parse()?).with_domain(zone.parse()?))
-    };
-    let members = [
-        node("cache-a", "z1")?,
-        node("cache-b", "z2")?,
-        node("cache-c", "z3")?,
-    ];
-    let mut ring = Ring::new(RingSpec {
-        replicas: 2,
-        ..RingSpec::new(members)
-    })?;
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let members = ["cache-a", "cache-b", "cache-c"].map(|id| id.parse().map(Member::new));
+    let mut spec = RingSpec::new(members.into_iter().collect::<Result<Vec<_>, _>>()?);
+    spec.replicas = 2;
+    let mut ring = Ring::new(spec)?;
     println!("user:42 belongs to {}", ring.owner(b"user:42"));
-    println!(
-        "its copies: {:?}",
-        ring.placement().replicas(b"user:42").collect::<Vec<_>>()
-    );
+    let copies: Vec<_> = ring.placement().replicas(b"user:42").collect();
+    println!("its copies are on {copies:?}");
 
-    let change = ring.add_node(node("cache-d", "z1")?)?;
-    let moved = change
-        .primaries()
-        .iter()
-        .map(|change| change.interval.share())
-        .sum::<f64>();
-    println!(
-        "cache-d takes {:.1} % in version {}",
-        moved * 100.0,
-        ring.ring_version()
-    );
-    println!("user:42 belongs to {}", ring.owner(b"user:42"));
+    let change = ring.add_node(Member::new("cache-d".parse()?))?;
+    let moved = change.primaries();
+    let share: f64 = moved.iter().map(|moved| moved.interval.share()).sum();
+    let version = ring.ring_version();
+    println!("cache-d takes {:.1} % in version {version}", share * 100.0);
     Ok(())
 }
