@@ -33,6 +33,19 @@ pub enum PlacementError {
         /// The member.
         node: NodeId,
     },
+    /// Two members of different weight for an algorithm that knows no weights.
+    UnequalWeights {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// A member.
+        node: NodeId,
+        /// Its weight.
+        weight: Weight,
+        /// Another one.
+        other: NodeId,
+        /// Its weight.
+        other_weight: Weight,
+    },
     /// Zero replicas were asked for.
     ZeroReplicas,
     /// Members name their domains to different depths, so that nobody can say whether two of them share one.
@@ -127,6 +140,16 @@ impl fmt::Display for PlacementError {
             Self::DuplicateNode { node } => write!(f, "node {node} is given twice"),
             Self::NotAMember { node } => write!(f, "node {node} is no member"),
             Self::ZeroWeight { node } => write!(f, "node {node} has weight 0"),
+            Self::UnequalWeights {
+                algorithm,
+                node,
+                weight,
+                other,
+                other_weight,
+            } => write!(
+                f,
+                "{algorithm} cannot weigh nodes: {node} has weight {weight}, {other} has {other_weight}"
+            ),
             Self::ZeroReplicas => f.write_str("0 replicas: a key needs at least one owner"),
             Self::UnevenDomains {
                 node,

@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 
 use crate::measure::Owners;
-use crate::placement::check_ids;
+use crate::placement::numbered;
 use crate::{Member, NodeIx, PlacementError, Scheme};
 
 /// The bucket of a key among so many, bit for bit as the authors' code has it.
@@ -34,7 +34,7 @@ pub fn jump_hash(mut key: u64, buckets: u32) -> u32 {
     u32::try_from(bucket).expect("a bucket is below their number")
 }
 
-/// Keys on a numbered list of nodes by jump consistent hash. Weights and domains have no say.
+/// Keys on a numbered list of nodes by jump consistent hash. They know no weights, and domains have no say.
 #[derive(Clone, Debug)]
 pub struct Jump {
     scheme: Scheme,
@@ -45,16 +45,12 @@ impl Jump {
     /// Numbers the members as they are given.
     ///
     /// # Errors
-    /// No members, too many, or an id twice.
+    /// No members, too many, an id twice, a weight of 0, weights that differ.
     pub fn new(
         scheme: Scheme,
         members: impl IntoIterator<Item = Member>,
     ) -> Result<Self, PlacementError> {
-        let members: Box<[Member]> = members.into_iter().collect();
-        if members.is_empty() {
-            return Err(PlacementError::NoMembers);
-        }
-        check_ids(&members)?;
+        let members = numbered("jump", members)?;
         Ok(Self { scheme, members })
     }
 }

@@ -5,9 +5,10 @@
 use alloc::boxed::Box;
 
 use crate::measure::Owners;
+use crate::placement::numbered;
 use crate::{Member, NodeIx, PlacementError, Scheme};
 
-/// Keys on a numbered list of nodes by remainder. Weights and domains have no say.
+/// Keys on a numbered list of nodes by remainder. They know no weights, and domains have no say.
 ///
 /// ```
 /// use clockwise_placement::{Member, Modulo, Owners, Scheme};
@@ -27,16 +28,12 @@ impl Modulo {
     /// Numbers the members as they are given.
     ///
     /// # Errors
-    /// No members, too many, or an id twice.
+    /// No members, too many, an id twice, a weight of 0, weights that differ.
     pub fn new(
         scheme: Scheme,
         members: impl IntoIterator<Item = Member>,
     ) -> Result<Self, PlacementError> {
-        let members: Box<[Member]> = members.into_iter().collect();
-        if members.is_empty() {
-            return Err(PlacementError::NoMembers);
-        }
-        crate::placement::check_ids(&members)?;
+        let members = numbered("modulo", members)?;
         Ok(Self { scheme, members })
     }
 }

@@ -478,12 +478,34 @@ impl Roll {
     }
 }
 
-/// Refuses more members than there are ranks, and an id that comes up twice.
-pub(crate) fn check_ids(members: &[Member]) -> Result<(), PlacementError> {
+/// The members of a numbered list, which keep their order and know no weights.
+///
+/// Refuses a list without members or with more than there are ranks, an id that comes up twice, and weights
+/// that are 0 or differ.
+pub(crate) fn numbered(
+    algorithm: &'static str,
+    members: impl IntoIterator<Item = Member>,
+) -> Result<Box<[Member]>, PlacementError> {
+    let members: Box<[Member]> = members.into_iter().collect();
+    let first = members.first().ok_or(PlacementError::NoMembers)?;
     check_count(members.len())?;
     let mut ids: Vec<&NodeId> = members.iter().map(|member| &member.id).collect();
     ids.sort_unstable();
-    refuse_twins(ids)
+    refuse_twins(ids)?;
+    if first.weight.hundredths() == 0 {
+        let node = first.id.clone();
+        return Err(PlacementError::ZeroWeight { node });
+    }
+    if let Some(odd) = members.iter().find(|member| member.weight != first.weight) {
+        return Err(PlacementError::UnequalWeights {
+            algorithm,
+            node: odd.id.clone(),
+            weight: odd.weight,
+            other: first.id.clone(),
+            other_weight: first.weight,
+        });
+    }
+    Ok(members)
 }
 
 fn check_count(members: usize) -> Result<(), PlacementError> {

@@ -74,7 +74,7 @@ fn a_node_leaves_from_the_middle_where_the_algorithm_can() {
         let name = algorithm.name();
         let middle = algorithm.edited(&Edit::Leave(id("node-04")));
         if name == "jump" {
-            // B040: in a peer, jump hash was used with shards that leave from the middle.
+            // zalando/skipper#1803: jump hash was used with shards that leave from the middle.
             let what = "remove a node that is not the last";
             assert_eq!(
                 middle.err(),
@@ -104,7 +104,7 @@ fn a_node_leaves_from_the_middle_where_the_algorithm_can() {
     }
 }
 
-// B038: weights by percentage shifted servers that had nothing to do with the change.
+// memcached/memcached#873: weights by percentage shifted servers that had nothing to do with the change.
 #[test]
 fn a_new_weight_touches_its_node_only() {
     for algorithm in all(10) {
@@ -153,6 +153,46 @@ fn an_edit_of_an_unknown_or_known_node_is_refused_by_all() {
 }
 
 #[test]
+fn numbered_nodes_of_unequal_weight_or_none_are_refused() {
+    let refused = |algorithm, nodes| match algorithm {
+        "jump" => Jump::new(Scheme::default(), nodes).err(),
+        _ => Modulo::new(Scheme::default(), nodes).err(),
+    };
+    for algorithm in ["jump", "modulo"] {
+        let refusal = |nodes: Vec<Member>| refused(algorithm, nodes);
+        let unequal = PlacementError::UnequalWeights {
+            algorithm,
+            node: id("node-02"),
+            weight: Weight::from_hundredths(150),
+            other: id("node-00"),
+            other_weight: Weight::ONE,
+        };
+        assert_eq!(refusal(weighted(&[100, 100, 150])), Some(unequal.clone()));
+        assert_eq!(
+            unequal.to_string(),
+            format!("{algorithm} cannot weigh nodes: node-02 has weight 1.5, node-00 has 1")
+        );
+        assert_eq!(refusal(weighted(&[200, 200])), None, "equal is equal");
+        let node = id("node-00");
+        let zero = PlacementError::ZeroWeight { node };
+        assert_eq!(refusal(weighted(&[0, 0])), Some(zero));
+        assert_eq!(refusal(Vec::new()), Some(PlacementError::NoMembers));
+    }
+    let jump = Jump::new(Scheme::default(), nodes(3)).expect("equal nodes");
+    let heavy = Member::new(id("node-03")).with_weight(Weight::from_hundredths(200));
+    let refusal = jump
+        .edited(&Edit::Join(heavy))
+        .err()
+        .expect("it is heavier");
+    assert!(
+        refusal
+            .to_string()
+            .starts_with("jump cannot weigh nodes: node-03"),
+        "{refusal}"
+    );
+}
+
+#[test]
 fn replicas_are_distinct_and_the_owner_comes_first_or_there_are_none() {
     for algorithm in all(5) {
         let mut replicas = [NodeIx::clone(&algorithm.owner_of(b"user:1")); 8];
@@ -167,6 +207,7 @@ fn replicas_are_distinct_and_the_owner_comes_first_or_there_are_none() {
     }
 }
 
+// whitfin/jumper#1: a port of jump hash starved the last two buckets.
 #[test]
 fn jump_agrees_with_the_c_and_java_libraries_and_the_published_values() {
     let mut lines = include_str!("../golden/jump.txt")
@@ -398,7 +439,7 @@ fn ring(count: usize) -> clockwise_placement::Placement {
     RingSpec::new(nodes(count)).build().expect("a sound ring")
 }
 
-// B127: a 'bounded load' that never looked at real load.
+// buraksezer/consistent#8: a 'bounded load' that never looked at real load.
 #[test]
 fn a_slow_node_spills_its_requests_to_the_next_ones_preferred() {
     let ring = ring(5);
@@ -469,7 +510,7 @@ fn when_all_nodes_are_full_the_policy_answers_after_one_lap() {
     assert_eq!(LoadBound::percent(99, WhenFull::Owner), None);
 }
 
-// B128: counting for a host that was removed meanwhile panicked.
+// lafikl/consistent#13: counting for a host that was removed meanwhile panicked.
 #[test]
 fn a_node_removed_with_requests_in_flight_is_no_longer_asked() {
     let mut ring = Ring::new(RingSpec::new(nodes(3))).expect("a ring");
