@@ -32,7 +32,7 @@ fn refusal(spec: RingSpec) -> PlacementError {
     spec.build().expect_err("this must not build")
 }
 
-// B020: a lookup on no nodes panicked in a peer.
+// dgryski/go-rendezvous#1: a lookup on no nodes panicked.
 #[test]
 fn a_ring_of_no_members_is_refused() {
     assert_eq!(refusal(spec([], 1)), PlacementError::NoMembers);
@@ -89,7 +89,7 @@ fn a_weight_without_a_whole_number_of_points_is_refused() {
     assert_eq!(whole.build().expect("three points").point_count(), 3);
 }
 
-// B025: a weight of 1,000,000 beside 1 ate gigabytes in a peer.
+// nginx/nginx#191: a weight of 1,000,000 beside 1 ate gigabytes.
 #[test]
 fn too_many_points_are_refused_with_the_unit_that_keeps_the_ratios() {
     let refused = refusal(spec(["a=1000000", "b=1"], 1));
@@ -157,7 +157,7 @@ fn a_point_of_nobody_and_a_ring_without_points_are_refused() {
     assert_eq!(from(&[]).expect_err("nothing"), PlacementError::NoPoints);
 }
 
-// B044: with fewer nodes than replicas a ring was built for ever in a peer.
+// thanos-io/thanos#5639: with fewer nodes than replicas the building of a ring never ended.
 #[test]
 fn fewer_nodes_than_replicas_give_a_shorter_list_and_a_shortfall() {
     let ring = spec(["a", "b"], 3)
@@ -173,6 +173,13 @@ fn fewer_nodes_than_replicas_give_a_shorter_list_and_a_shortfall() {
         }
     );
     assert!(!shortfall.is_none());
+    // One more leaves.
+    let mut live = clockwise_placement::Ring::new(spec(["a", "b"], 3)).expect("a sound ring");
+    live.remove_node(&id("a")).expect("a member");
+    let alone = live.placement();
+    assert_eq!(alone.replicas(b"user:42").len(), 1);
+    assert_eq!(alone.preference(Position(7)).count(), 1);
+    assert_eq!(alone.shortfall_at(Position(7)).nodes, 2);
     let strict = RingSpec {
         spread: Spread::Distinct { depth: 0 },
         ..spec(["a", "b"], 3)
@@ -205,7 +212,7 @@ fn strict_spread_refuses_replicas_that_share_a_domain_of_the_depth() {
     assert!(strict(0, 4).build().is_ok());
 }
 
-// B047: zones of unequal size were spread badly in a peer.
+// troubling/hummingbird#644: with no more zones than replicas, of unequal size, replicas were spread badly.
 #[test]
 fn zones_of_five_one_and_one_hold_one_replica_each_at_every_position() {
     let zones = ["a@1", "b@1", "c@1", "d@1", "e@1", "f@2", "g@3"];
@@ -219,7 +226,25 @@ fn zones_of_five_one_and_one_hold_one_replica_each_at_every_position() {
     assert_eq!((share("f"), share("g")), (1 << 64, 1 << 64));
 }
 
-// B050: six replicas over three zones of two hosts could not be placed in a peer.
+// troubling/hummingbird#644, where there are fewer zones than replicas.
+#[test]
+fn three_replicas_over_two_zones_are_two_and_one_at_every_position_and_the_missing_zone_is_told() {
+    let ring = spec(["a@1", "b@1", "c@1", "d@2", "e@2"], 3)
+        .build()
+        .expect("a sound ring");
+    for (position, _) in ring.points() {
+        let zones = ring.replicas_at(position).iter();
+        let in_first = zones.filter(|node| ring.node(**node).domain.as_str() == "1");
+        assert!((1..=2).contains(&in_first.count()), "{position}");
+        let one_zone = Shortfall {
+            nodes: 0,
+            domains: [1, 0, 0, 0],
+        };
+        assert_eq!(ring.shortfall_at(position), one_zone);
+    }
+}
+
+// rook/rook#12529: six replicas over three zones of two hosts could not be placed.
 #[test]
 fn six_replicas_over_three_zones_of_two_racks_use_every_rack_once() {
     let mut nodes = Vec::new();

@@ -565,3 +565,38 @@ fn equal_members_make_equal_rings_wherever_their_names_come_from() {
             .all(|(n, owner)| again.owner_at(Position(n << 57)) == owner)
     );
 }
+
+// haproxy/haproxy#870: one key was hashed differently by the protocol that it came with.
+#[test]
+fn a_key_is_its_bytes_and_nothing_else() {
+    for scheme in [
+        Scheme::default(),
+        Scheme::v1(KeyHash::SipHash13 { key: [7; 16] }),
+    ] {
+        let ring = build(RingSpec {
+            scheme,
+            ..RingSpec::new(numbered(50))
+        });
+        let text = String::from("/User/42?q=%C3%A9\u{e9}\0\r\n");
+        let mut buffer = vec![0xFF; 3];
+        buffer.extend_from_slice(text.as_bytes());
+        // Another alignment, another buffer, another capacity: the same bytes.
+        assert_eq!(ring.position(&buffer[3..]), ring.position(text.as_bytes()));
+        assert_eq!(ring.owner(&buffer[3..]), ring.owner(text.as_bytes()));
+        // Nothing is trimmed, folded or decoded on the way.
+        let shapes: [&[u8]; 9] = [
+            b"user",
+            b"User",
+            b"user ",
+            b" user",
+            b"user\0",
+            b"user\r\n",
+            b"us%65r",
+            b"/user",
+            b"",
+        ];
+        let mut positions = shapes.map(|shape| ring.position(shape));
+        positions.sort_unstable();
+        assert!(positions.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+}

@@ -143,6 +143,7 @@ fn build(spec: &RingSpec) -> Placement {
     spec.clone().build().expect("a sound specification")
 }
 
+// ZigzagAK/ngx_dynamic_upstream#10: instances that read the servers in another order routed elsewhere.
 #[test]
 fn a_shuffled_order_of_members_gives_the_same_ring() {
     rounds("a_shuffled_order_of_members", 100, |random| {

@@ -21,7 +21,7 @@ fn a_weight_is_a_decimal_with_at_most_two_places() {
     assert_eq!("1.50".parse(), Ok(Weight::from_hundredths(150)));
 }
 
-// B023: NaN slipped past `w <= 0` in a peer, and ranks then depended on the order of input.
+// data-accelerator/dart#13: NaN slipped past `w <= 0`, and ranks then depended on the order of input.
 #[test]
 fn a_weight_is_never_nan_infinite_negative_or_without_digits() {
     for text in [
@@ -55,7 +55,7 @@ fn a_node_id_is_a_plain_name_of_at_most_64_bytes() {
     let refused = |text: &str| text.parse::<NodeId>().expect_err("no name").fault;
     assert_eq!(refused(""), NameFault::Empty);
     assert_eq!(refused(&"x".repeat(65)), NameFault::TooLong { bytes: 65 });
-    // B010: two IPv6 addresses became one node; an address is no name here.
+    // iqiyi/dpvs#593: two IPv6 addresses became one node; an address is no name here.
     assert_eq!(
         refused("[2001:db8::1]:6379"),
         NameFault::Character { found: '[' }
