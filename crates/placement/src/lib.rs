@@ -67,7 +67,7 @@ pub use error::PlacementError;
 pub use fingerprint::Fingerprint;
 pub use interval::Interval;
 pub use jump::{Jump, jump_hash};
-pub use loss::Loss;
+pub use loss::{Loss, losses_by_keys};
 pub use maglev::{MAGLEV_SIZE_MAX, Maglev};
 pub use measure::{KeyMeasure, KeyMoves, NodeKeys, Owners, measure_keys, weigh_requests};
 pub use modulo::{Modulo, modulo_moved_share};
