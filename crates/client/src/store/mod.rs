@@ -15,6 +15,7 @@ mod error;
 mod file;
 mod leaders;
 mod memory;
+mod next;
 mod published;
 mod transition;
 
@@ -31,6 +32,7 @@ use tokio::sync::watch;
 pub use error::{CommitError, LeadError, OpenError, ReadError};
 pub use file::{FileOptions, FileStore};
 pub use memory::{Fault, MemoryStore};
+pub use next::{COMMITS_MAX, NextError, commit_next};
 
 /// How many epochs a store keeps beside the record itself.
 pub const HISTORY_EPOCHS_MAX: usize = 16;

@@ -55,15 +55,18 @@ pub fn admission(record: &Record, id: &NodeId, identity: &Identity) -> Admission
     if !identity.primary {
         return Admission::Nobody(Closed::NotPrimary);
     }
-    if let Some((handoff, expected)) = record
-        .change()
-        .and_then(|change| distrusted(change, id, identity))
+    let distrusted = record.change().and_then(|change| {
+        trusted_runs(change, id).find(|run| *run.incarnation != identity.incarnation)
+    });
+    if let Some(TrustedRun {
+        source,
+        incarnation,
+    }) = distrusted
     {
-        let closed = Closed::ChangedSinceFlip {
-            source: handoff.source.clone(),
-            expected: expected.clone(),
-        };
-        return Admission::Nobody(closed);
+        return Admission::Nobody(Closed::ChangedSinceFlip {
+            source: source.clone(),
+            expected: incarnation.clone(),
+        });
     }
     Admission::Clients {
         generation: node.generation,
@@ -71,17 +74,22 @@ pub fn admission(record: &Record, id: &NodeId, identity: &Identity) -> Admission
     }
 }
 
-/// A flip to this node when it was another run, whose source still has what it gave.
-fn distrusted<'a>(
+/// The run that a node was when it became an owner, and who still has what it gave then.
+pub(super) struct TrustedRun<'a> {
+    pub(super) source: &'a NodeId,
+    pub(super) incarnation: &'a Incarnation,
+}
+
+/// The flips to this node whose sources still have what they gave: only the same run may serve that.
+pub(super) fn trusted_runs<'a>(
     change: &'a Change,
-    id: &NodeId,
-    identity: &Identity,
-) -> Option<(&'a Handoff, &'a Incarnation)> {
+    id: &'a NodeId,
+) -> impl Iterator<Item = TrustedRun<'a>> {
     // Once it gives keys back, its old copies elsewhere are swept: there is nothing else to trust.
     let gives_back = change
         .reverse(id)
         .is_some_and(|reverse| reverse.state != HandoffState::Planned);
-    let uncleaned = |handoff: &&Handoff| {
+    let uncleaned = move |handoff: &&Handoff| {
         let dirty = matches!(
             handoff.state,
             HandoffState::Flipped | HandoffState::Cleaning
@@ -93,11 +101,12 @@ fn distrusted<'a>(
         .iter()
         .filter(uncleaned)
         .flat_map(|handoff| handoff.flip.iter().map(move |flip| (handoff, flip)));
-    let mut others =
-        flips.filter(|(_, flip)| flip.target == *id && flip.incarnation != identity.incarnation);
-    others
-        .next()
-        .map(|(handoff, flip)| (handoff, &flip.incarnation))
+    flips
+        .filter(move |(_, flip)| flip.target == *id)
+        .map(|(handoff, flip)| TrustedRun {
+            source: &handoff.source,
+            incarnation: &flip.incarnation,
+        })
 }
 
 impl fmt::Display for Closed {

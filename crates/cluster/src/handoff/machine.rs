@@ -184,7 +184,8 @@ impl Machine {
             Event::Deposed => self.interrupt_store_answer(Interrupt::Deposed, &mut out),
             Event::Broken { .. } | Event::TrackingLost | Event::Flushed => {
                 self.note_rollback(Rollback::Broken);
-                self.interrupt(Interrupt::Restart, &mut out);
+                let why = self.handover_not_begun().unwrap_or(Interrupt::Restart);
+                self.interrupt(why, &mut out);
             }
             Event::CopyStopped(stop) => {
                 self.note_rollback(Rollback::Copy);

@@ -5,10 +5,12 @@
 //! of time, the commit of its rollback with the reads that settle it are issued. After [`Event::Cancelled`] no answer to an earlier
 //! command arrives any more.
 
-use alloc::string::String;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::admission::trusted_runs;
 use super::preflight::Facts;
 use super::reason::{FenceFailure, StopReason, WriteRefusal};
 use crate::copier::{CopyStop, Lane};
@@ -16,6 +18,7 @@ use crate::{
     Change, Direction, Epoch, Generation, Handoff, HandoffId, HandoffKind, HandoffState,
     Incarnation, NodeState, Nonce, Record, Step,
 };
+use clockwise_placement::NodeId;
 
 /// What the rebalancer has to do next for one handoff.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -286,6 +289,18 @@ pub struct Entry {
     pub source_leaves: bool,
     /// For each target whether it leaves the pool if the change is undone.
     pub targets_leave: Vec<bool>,
+    /// For each target the owner it already became in this change, as long as the source of that may still
+    /// have what it gave.
+    pub targets_trusted: Vec<Option<Trusted>>,
+}
+
+/// The one run of a node that may serve what it became the owner of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trusted {
+    /// Who gave it.
+    pub source: NodeId,
+    /// The run of the data that the node was then.
+    pub incarnation: Incarnation,
 }
 
 impl Entry {
@@ -300,6 +315,13 @@ impl Entry {
             Direction::Back => &change.before,
         };
         let leaves = |node| !change.before.has(node);
+        let trusted = |node| {
+            let run = trusted_runs(change, node).next()?;
+            Some(Trusted {
+                source: run.source.clone(),
+                incarnation: run.incarnation.clone(),
+            })
+        };
         Some(Self {
             kind: handoff.kind,
             state: handoff.state,
@@ -314,7 +336,18 @@ impl Entry {
             source_expected: change.flipped_as(handoff),
             source_leaves: !goal.has(&handoff.source),
             targets_leave: handoff.targets.iter().map(leaves).collect(),
+            targets_trusted: handoff.targets.iter().map(trusted).collect(),
         })
+    }
+
+    /// Whether this handoff is as it was, whatever other handoffs of its change have done.
+    pub(super) fn is_as_in(&self, other: &Self) -> bool {
+        let of_others = other.targets_trusted.clone();
+        *other
+            == Self {
+                targets_trusted: of_others,
+                ..self.clone()
+            }
     }
 }
 
@@ -358,6 +391,18 @@ pub struct Identities {
     pub source: Option<(Identity, u64)>,
     /// The targets in their order.
     pub targets: Vec<Identity>,
+}
+
+impl Server {
+    /// The server for a person, who knows the nodes of the handoff by their names.
+    #[must_use]
+    pub fn node(self, source: &NodeId, targets: &[NodeId]) -> String {
+        let node = match self {
+            Self::Source => Some(source),
+            Self::Target(lane) => targets.get(usize::from(lane.0)),
+        };
+        node.map_or_else(|| self.to_string(), |node| format!("node {node}"))
+    }
 }
 
 impl fmt::Display for Server {

@@ -21,6 +21,7 @@ pub use admission::{Admission, Closed, admission};
 pub use conductor::{COPIES_AT_ONCE, Conductor, Order};
 pub use machine::{HANDOVER_BUDGET_MS, Machine, OLD_CONNECTIONS_MS_MAX};
 pub use message::{
-    Command, Entry, Event, Identities, Identity, Party, RoundReport, Server, Situation, Turn,
+    Command, Entry, Event, Identities, Identity, Party, RoundReport, Server, Situation, Trusted,
+    Turn,
 };
-pub use reason::{FenceFailure, Rollback, StopReason, WriteRefusal};
+pub use reason::{FenceFailure, Named, Rollback, StopReason, WriteRefusal};

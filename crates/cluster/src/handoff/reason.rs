@@ -1,8 +1,10 @@
 //! Why a handoff stops, and why a handover is rolled back, as a person reads it.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
+
+use clockwise_placement::NodeId;
 
 use super::message::Server;
 use super::preflight::Refusal;
@@ -29,6 +31,18 @@ pub enum StopReason {
     TargetChanged {
         /// Which target.
         target: Lane,
+        /// Who became the owner.
+        expected: Incarnation,
+        /// Who answers now.
+        found: Incarnation,
+    },
+    /// A target lets nobody in, because it is another run than when it became an owner in an earlier handoff
+    /// of this change: nothing more is handed over to it.
+    TargetClosed {
+        /// Which target.
+        target: Lane,
+        /// Who gave it what it became the owner of.
+        source: NodeId,
         /// Who became the owner.
         expected: Incarnation,
         /// Who answers now.
@@ -127,28 +141,70 @@ pub enum WriteRefusal {
     Other(String),
 }
 
-impl fmt::Display for StopReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl StopReason {
+    /// The same for a person, who knows the servers of the handoff by their nodes.
+    #[must_use]
+    pub const fn named<'a>(&'a self, source: &'a NodeId, targets: &'a [NodeId]) -> Named<'a> {
+        Named {
+            reason: self,
+            source,
+            targets,
+        }
+    }
+
+    /// The run of a target without which the handoff does not go on, unless somebody accepts another.
+    #[must_use]
+    pub const fn missing_run(&self) -> Option<&Incarnation> {
+        match self {
+            Self::TargetChanged { expected, .. } | Self::TargetClosed { expected, .. } => {
+                Some(expected)
+            }
+            _ => None,
+        }
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, name: &dyn Fn(Server) -> String) -> fmt::Result {
+        let target = |lane: &Lane| name(Server::Target(*lane));
         match self {
             Self::Deposed => f.write_str("another leads"),
             Self::Refused(refusals) => list(refusals, f),
             Self::SourceEmptied { keys_before } => write!(
                 f,
-                "the source came back empty, it had {keys_before} keys; bring its data back, or abort"
+                "{} came back empty, it had {keys_before} keys; bring its data back, or abort",
+                name(Server::Source)
             ),
-            Self::NotPrimary(server) => write!(f, "the {server} is a replica now"),
+            Self::NotPrimary(server) => write!(f, "{} is a replica now", name(*server)),
             Self::TargetChanged {
-                target,
+                target: lane,
                 expected,
                 found,
             } => write!(
                 f,
-                "target {} was run {} when it became the owner and is run {} now; the source keeps its copies \
-                 and the target stays closed until somebody decides which of them holds",
-                target.0, expected.run_id, found.run_id
+                "{} was run {} when it became the owner and is run {} now; {} keeps its copies and the target \
+                 stays closed until somebody decides which of them holds: accept it as it is, or abort",
+                target(lane),
+                expected.run_id,
+                found.run_id,
+                name(Server::Source),
             ),
-            Self::Copy(stop) => stop.fmt(f),
-            Self::Write { target, why } => write!(f, "target {} takes no more: {why}", target.0),
+            Self::TargetClosed {
+                target: lane,
+                source,
+                expected,
+                found,
+            } => write!(
+                f,
+                "{} was run {} when it became the owner of what {source} gave and is run {} now; it stays \
+                 closed, and nothing more is handed over to it, until somebody decides which of them holds: \
+                 accept it as it is, or abort",
+                target(lane),
+                expected.run_id,
+                found.run_id,
+            ),
+            Self::Copy(stop) => write!(f, "{stop}"),
+            Self::Write { target: lane, why } => {
+                write!(f, "{} takes no more: {why}", target(lane))
+            }
             Self::DirtOutgrowsCopying {
                 dirty,
                 copied_per_second,
@@ -175,7 +231,7 @@ impl fmt::Display for StopReason {
             Self::HandoverFails { attempts, last } => {
                 write!(
                     f,
-                    "{attempts} handovers were rolled back, the last one because {last}"
+                    "{attempts} handovers failed, the last one because {last}"
                 )
             }
             Self::StoreContended => f.write_str("somebody else keeps changing the record"),
@@ -186,6 +242,30 @@ impl fmt::Display for StopReason {
                 )
             }
         }
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, &|server| match server {
+            Server::Source => "the source".to_string(),
+            Server::Target(_) => server.to_string(),
+        })
+    }
+}
+
+/// A reason that names the nodes of its handoff.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    reason: &'a StopReason,
+    source: &'a NodeId,
+    targets: &'a [NodeId],
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason
+            .write(f, &|server| server.node(self.source, self.targets))
     }
 }
 

@@ -230,6 +230,17 @@ pub struct Moves {
     pub next: Option<String>,
 }
 
+impl Moves {
+    /// Whether the change is on its way back, or came back.
+    #[must_use]
+    pub fn goes_back(&self) -> bool {
+        self.direction.as_deref() == Some(BACK)
+    }
+}
+
+/// The direction of an aborted change.
+pub(super) const BACK: &str = "back";
+
 /// How a change stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -284,6 +295,9 @@ pub struct Move {
     pub seconds: f64,
     /// Why it cannot go on by itself.
     pub stopped: Option<String>,
+    /// The server it waits for and tries again, and what that said last.
+    #[serde(default)]
+    pub waiting: Option<String>,
 }
 
 /// How fast moves may go; 0 is without limit.

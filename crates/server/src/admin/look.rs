@@ -7,8 +7,8 @@ use clockwise_cluster::{
 use clockwise_placement::{NodeId, Placement, Shortfall, diff};
 
 use super::answer::{
-    ChangeSummary, IntervalText, Move, Moves, MovingText, Outcome, Plan, Route, ShortfallText,
-    StagedEdit, StagedList, Throttle,
+    BACK, ChangeSummary, IntervalText, Move, Moves, MovingText, Outcome, Plan, Route,
+    ShortfallText, StagedEdit, StagedList, Throttle,
 };
 use super::operator::change_name;
 use super::refusal::{Code, Refusal};
@@ -321,6 +321,7 @@ fn one_move(handoff: &Handoff, now_ms: u64) -> Move {
         hold_ms_max: report.hold_ms_max,
         seconds: report.duration_ms.saturating_add(in_state_ms) as f64 / 1000.0,
         stopped: None,
+        waiting: None,
     }
 }
 
@@ -337,6 +338,7 @@ impl Move {
             mismatches: self.mismatches.max(progress.mismatches),
             hold_ms_max: self.hold_ms_max.max(progress.hold_ms_max),
             stopped: progress.stopped.clone(),
+            waiting: progress.waiting.clone(),
             ..self
         }
     }
@@ -345,7 +347,7 @@ impl Move {
 fn direction(direction: Direction) -> &'static str {
     match direction {
         Direction::Forward => "forward",
-        Direction::Back => "back",
+        Direction::Back => BACK,
     }
 }
 

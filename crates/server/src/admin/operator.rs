@@ -3,10 +3,11 @@
 //! Every act reads the record, asks the pure crate for the next one, and commits that against the revision
 //! it was read at. If another commit came first, the act is thought through again from the newer record.
 
+use std::future::{Future, ready};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clockwise_client::store::{CommitError, ReadError, Store};
+use clockwise_client::store::{COMMITS_MAX, CommitError, NextError, ReadError, Store, commit_next};
 use clockwise_cluster::{
     Apply, ApplyError, Edit, EditError, Epoch, Nonce, Record, StageError, Throttle, Unstage,
     UnstageError,
@@ -14,10 +15,7 @@ use clockwise_cluster::{
 
 use super::call::ThrottleCall;
 use super::refusal::{Code, Refusal};
-use crate::rebalancer::{AbortRefused, AcceptError};
-
-/// Two operators at once are rare; a rebalancer commits a few times a second at most.
-pub(super) const TRIES_MAX: usize = 16;
+use crate::rebalancer::{AbortRefused, AcceptError, NotLeading};
 
 /// Changes the record of one pool as an operator asks.
 #[derive(Clone, Debug)]
@@ -39,10 +37,7 @@ impl Operator {
     pub async fn record(&self) -> Result<Arc<Record>, Refusal> {
         match self.store.read().await {
             Ok(Some(record)) => Ok(record),
-            Ok(None) => Err(Refusal::new(
-                Code::NotFound,
-                "the store holds no pool".to_owned(),
-            )),
+            Ok(None) => Err(no_pool()),
             Err(error) => Err(unread(&error)),
         }
     }
@@ -70,18 +65,25 @@ impl Operator {
         self.act(|record| Ok(record.unstage(which)?)).await
     }
 
-    /// The record, and the same with all that is staged made a change; nothing is committed yet.
+    /// Makes all that is staged a change, unless `check` refuses the record that it would make.
     ///
     /// # Errors
-    /// Another epoch than `expected`, another change in flight, nothing to do, or a layout that cannot be.
-    pub async fn draft(
+    /// Another epoch than `expected`, another change in flight, nothing to do, a layout that cannot be, or what
+    /// `check` says.
+    pub async fn apply<F>(
         &self,
         expected: Option<Epoch>,
         allowed_writers: &[String],
-    ) -> Result<(Arc<Record>, Record), Refusal> {
-        let record = self.record().await?;
-        let next = applied(&record, expected, allowed_writers)?;
-        Ok((record, next))
+        check: impl Fn(Record) -> F,
+    ) -> Result<Arc<Record>, Refusal>
+    where
+        F: Future<Output = Result<Record, Refusal>>,
+    {
+        let check = &check;
+        self.commit(
+            |record| async move { check(applied(&record, expected, allowed_writers)?).await },
+        )
+        .await
     }
 
     /// Sets how fast moves may go.
@@ -103,30 +105,15 @@ impl Operator {
         &self,
         think: impl Fn(&Record) -> Result<Record, Refusal>,
     ) -> Result<Arc<Record>, Refusal> {
-        for _ in 0..TRIES_MAX {
-            let record = self.record().await?;
-            let next = think(&record)?;
-            if let Some(committed) = self.commit(&record, next).await? {
-                return Ok(committed);
-            }
-        }
-        Err(overtaken())
+        self.commit(|record| ready(think(&record))).await
     }
 
-    /// The committed record, or none if another commit came first: then everything is to be thought again.
-    ///
-    /// # Errors
-    /// When the store does not commit for another reason.
-    pub async fn commit(
-        &self,
-        record: &Record,
-        next: Record,
-    ) -> Result<Option<Arc<Record>>, Refusal> {
-        match self.store.commit(record.revision(), next, None).await {
-            Ok(committed) => Ok(Some(committed)),
-            Err(CommitError::Conflict { .. }) => Ok(None),
-            Err(error) => Err(uncommitted(&error)),
-        }
+    /// Commits what is thought of the newest record; thinks again if another commit came first.
+    async fn commit<F>(&self, think: impl FnMut(Arc<Record>) -> F) -> Result<Arc<Record>, Refusal>
+    where
+        F: Future<Output = Result<Record, Refusal>>,
+    {
+        Ok(commit_next(&*self.store, None, think).await?)
     }
 }
 
@@ -180,12 +167,6 @@ pub(super) fn change_name(epoch: Epoch) -> String {
     format!("change-{epoch}")
 }
 
-/// Somebody else keeps changing the record.
-pub(super) fn overtaken() -> Refusal {
-    let words = format!("other commits came first {TRIES_MAX} times in a row");
-    Refusal::new(Code::Conflict, words).with_next("try again".to_owned())
-}
-
 /// Milliseconds since 1970, as the record keeps times.
 #[must_use]
 pub fn now_ms() -> u64 {
@@ -193,6 +174,10 @@ pub fn now_ms() -> u64 {
     since.map_or(0, |since| {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     })
+}
+
+fn no_pool() -> Refusal {
+    Refusal::new(Code::NotFound, "the store holds no pool".to_owned())
 }
 
 fn unread(error: &ReadError) -> Refusal {
@@ -271,20 +256,37 @@ impl From<ApplyError> for Refusal {
     }
 }
 
+impl<E: Into<Self>> From<NextError<E>> for Refusal {
+    fn from(error: NextError<E>) -> Self {
+        match error {
+            NextError::Refused(why) => why.into(),
+            NextError::Read(error) => unread(&error),
+            NextError::Commit(error) => uncommitted(&error),
+            NextError::NoPool => no_pool(),
+            _ => {
+                let words = format!("other commits came first {COMMITS_MAX} times in a row");
+                Self::new(Code::Conflict, words).with_next("try again".to_owned())
+            }
+        }
+    }
+}
+
 impl From<AcceptError> for Refusal {
     fn from(error: AcceptError) -> Self {
         let (code, next) = match &error {
-            AcceptError::NoPool | AcceptError::UnknownNode => {
-                (Code::NotFound, "clockwise node list")
-            }
+            AcceptError::UnknownNode => (Code::NotFound, "clockwise node list"),
             AcceptError::Driver(_) => (Code::Unhealthy, "clockwise status"),
             AcceptError::Step(_) => (Code::Unfit, "clockwise moves"),
-            AcceptError::Contended => (Code::Conflict, "try again"),
-            AcceptError::Read(error) => return unread(error),
-            AcceptError::Commit(error) => return uncommitted(error),
-            _ => (Code::Failed, "clockwise status"),
+            AcceptError::Nameless(_) => (Code::Failed, "clockwise status"),
         };
         Self::new(code, error.to_string()).with_next(next.to_owned())
+    }
+}
+
+impl From<NotLeading> for Refusal {
+    fn from(error: NotLeading) -> Self {
+        let words = format!("{error}: nothing was begun");
+        Self::new(Code::Unhealthy, words).with_next("clockwise status".to_owned())
     }
 }
 
@@ -295,7 +297,7 @@ impl From<AbortRefused> for Refusal {
             AbortRefused::GoingBack | AbortRefused::Contended => Code::Conflict,
             AbortRefused::Record(_) => Code::Guard,
             AbortRefused::Store(error) => return uncommitted(error),
-            _ => Code::Failed,
+            AbortRefused::NotLeading => return NotLeading.into(),
         };
         Self::new(code, error.to_string()).with_next("clockwise moves".to_owned())
     }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::answer::{Moves, NodeStatus, Plan, Route, Status};
 use super::call::{AcceptCall, ApplyCall, StartCall};
 use super::look;
-use super::operator::{Operator, TRIES_MAX, now_ms, overtaken};
+use super::operator::{Operator, now_ms};
 use super::refusal::{Code, Refusal};
 use crate::driver::{Driver, NodeAddress, NodeFacts};
 use crate::rebalancer::{Door, Progress, RebalancerHandle, preflight};
@@ -180,21 +180,17 @@ impl Service {
     /// Makes what is staged a change, unless a look at the nodes says that it could not be carried out.
     pub(super) async fn apply(&self, call: &ApplyCall) -> Result<Arc<Record>, Refusal> {
         let expected = call.expect_epoch.map(Epoch::new);
-        for _ in 0..TRIES_MAX {
-            let (record, next) = self.operator.draft(expected, &call.allow_writers).await?;
-            self.preflight(&next).await?;
-            if let Some(committed) = self.operator.commit(&record, next).await? {
-                return Ok(committed);
-            }
-        }
-        Err(overtaken())
+        let check = |next| self.preflight(next);
+        self.operator
+            .apply(expected, &call.allow_writers, check)
+            .await
     }
 
-    async fn preflight(&self, next: &Record) -> Result<(), Refusal> {
-        let refusals = preflight(&*self.driver, next).await;
+    async fn preflight(&self, next: Record) -> Result<Record, Refusal> {
+        let refusals = preflight(&*self.driver, &next).await;
         let refusals = refusals.map_err(|error| Refusal::new(Code::Failed, error.to_string()))?;
         if refusals.is_empty() {
-            return Ok(());
+            return Ok(next);
         }
         let words: Vec<String> = refusals.iter().map(ToString::to_string).collect();
         Err(Refusal::new(Code::Guard, words.join("; ")).with_next("clockwise plan".to_owned()))
@@ -221,7 +217,7 @@ impl Service {
 
     /// Begins handoffs again that stopped.
     pub(super) async fn resume(&self) -> Result<Arc<Record>, Refusal> {
-        self.rebalancer.retry().await;
+        self.rebalancer.retry().await?;
         self.operator.record().await
     }
 

@@ -205,14 +205,19 @@ fn stopped(moves: &Moves) -> Failure {
     let words: Vec<_> = reasons
         .map(|(one, why)| format!("move from {}: {why}", one.source))
         .collect();
+    let back = if moves.goes_back() { " back" } else { "" };
     Failure::new(
-        Exit::Failed,
-        format!("the change cannot go on by itself: {}", words.join("; ")),
+        Exit::Unhealthy,
+        format!("the change cannot go on{back} by itself: {}", words.join("; ")),
     )
-    .with_next(match &moves.next {
-        Some(next) => next.clone(),
-        None => "mend the cause, then:  clockwise resume --wait      or take it back with:  clockwise abort --wait"
-            .to_owned(),
+    .with_next(match (&moves.next, moves.goes_back()) {
+        (Some(next), true) => next.clone(),
+        (Some(next), false) => format!("{next}      or take it back with:  clockwise abort --wait"),
+        (None, true) => "mend the cause, then:  clockwise resume --wait".to_owned(),
+        (None, false) => {
+            "mend the cause, then:  clockwise resume --wait      or take it back with:  clockwise abort --wait"
+                .to_owned()
+        }
     })
 }
 
@@ -239,21 +244,17 @@ pub(super) fn print_moves(answer: &Answer, format: Format) -> Result<Exit, Failu
     } else {
         output::line(&moves_table(&moves.moves))?;
     }
-    if let Some(next) = &moves.next {
-        return done(&format!(
-            "{ACCEPT}  {next}      Take it back with:  clockwise abort"
-        ));
-    }
-    let next = match moves.outcome {
-        Outcome::Running => {
-            "Follow it with:  clockwise moves --watch      Take it back with:  clockwise abort"
-        }
-        Outcome::Stopped => {
-            "Go on with:  clockwise resume      Take it back with:  clockwise abort"
-        }
-        _ => "Look at the pool with:  clockwise status",
+    let next = match (&moves.next, moves.outcome) {
+        (Some(next), _) => format!("{ACCEPT}  {next}"),
+        (None, Outcome::Running) => "Follow it with:  clockwise moves --watch".to_owned(),
+        (None, Outcome::Stopped) => "Go on with:  clockwise resume".to_owned(),
+        (None, _) => return done("Look at the pool with:  clockwise status"),
     };
-    done(next)
+    // What goes back already cannot be taken back once more.
+    done(&match moves.goes_back() {
+        true => next,
+        false => format!("{next}      Take it back with:  clockwise abort"),
+    })
 }
 
 /// The end of what a person reads: what to type next.
@@ -284,7 +285,10 @@ fn moves_table(moves: &[Move]) -> String {
             count(one.mismatches),
             format!("{} ms", one.hold_ms_max),
             format!("{:.1}", one.seconds),
-            one.stopped.clone().unwrap_or_default(),
+            one.stopped
+                .clone()
+                .or_else(|| Some(format!("waits: {}", one.waiting.as_ref()?)))
+                .unwrap_or_default(),
         ]
     };
     output::table(&header, &[3, 4, 5, 6, 7], moves.iter().map(row).collect())

@@ -3,16 +3,17 @@
 //! The tasks touch servers and nothing else; commits and reads of the record happen here, so that a
 //! rollback never waits for a server.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use clockwise_client::store::{CommitError, Leadership};
+use clockwise_client::store::{CommitError, Leadership, NextError, commit_next};
 use clockwise_cluster::handoff::preflight::check;
 use clockwise_cluster::handoff::{Command, Conductor, Event, Order};
 use clockwise_cluster::{
-    AbortError, Counts, Direction, HandoffId, Record, Step, StepError, TooLarge, View,
+    AbortError, Counts, Direction, HandoffId, Incarnation, Record, Step, StepError, TooLarge, View,
 };
+use clockwise_placement::NodeId;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
@@ -59,8 +60,31 @@ struct Desk {
     id: HandoffId,
     commands: mpsc::UnboundedSender<Command>,
     counters: Arc<Counters>,
-    stopped: Option<String>,
+    stopped: Option<Stopped>,
     waiting: Option<String>,
+    targets: Vec<NodeId>,
+}
+
+/// Why a handoff stands still.
+struct Stopped {
+    why: String,
+    // The run of a target without which it does not go on, unless somebody accepts another.
+    misses: Option<Incarnation>,
+}
+
+impl Stopped {
+    /// Whether the record no longer asks for what was missing.
+    fn is_mended(&self, record: &Record) -> bool {
+        let Some(missed) = &self.misses else {
+            return false;
+        };
+        let handoffs = record
+            .change()
+            .into_iter()
+            .flat_map(|change| &change.handoffs);
+        let mut flips = handoffs.flat_map(|handoff| &handoff.flip);
+        !flips.any(|flip| flip.incarnation == *missed)
+    }
 }
 
 /// The change in flight under one conductor.
@@ -72,6 +96,7 @@ pub(super) struct Conducting<'a> {
     told: mpsc::UnboundedReceiver<Told>,
     storing: FuturesUnordered<Storing>,
     aborts: Vec<oneshot::Sender<Result<(), AbortRefused>>>,
+    retries: Vec<oneshot::Sender<()>>,
     outcome: Option<Outcome>,
     // Ended with everything else: no task outlives its conductor.
     tasks: JoinSet<()>,
@@ -112,6 +137,7 @@ impl<'a> Conducting<'a> {
                 counters,
                 stopped: None,
                 waiting: None,
+                targets: handoff.targets.clone(),
             }
         });
         Some(Self {
@@ -122,6 +148,7 @@ impl<'a> Conducting<'a> {
             told,
             storing: FuturesUnordered::new(),
             aborts: Vec::new(),
+            retries: Vec::new(),
             outcome: None,
             tasks,
         })
@@ -166,7 +193,10 @@ impl<'a> Conducting<'a> {
                     }
                 }
                 Some(request) = requests.recv() => self.request(request),
-                _ = reports.tick() => self.report(),
+                _ = reports.tick() => {
+                    self.report();
+                    self.go_on_if_mended();
+                }
             }
         }
         self.report();
@@ -174,6 +204,13 @@ impl<'a> Conducting<'a> {
         for abort in self.aborts.drain(..) {
             // It ended before it could be turned.
             let _unheard = abort.send(Err(AbortRefused::NoChange));
+        }
+        if !self.retries.is_empty() {
+            // Whoever asked must not find what has just been begun again still stopped.
+            self.reporter.change(None);
+        }
+        for retry in self.retries.drain(..) {
+            let _unheard = retry.send(());
         }
         match self.outcome {
             Some(Outcome::Again) | None if stop.is_cancelled() => Outcome::Left,
@@ -184,7 +221,10 @@ impl<'a> Conducting<'a> {
     fn tell(&mut self, index: usize, event: Event) {
         let desk = &mut self.desks[index];
         match &event {
-            Event::Broken { at, why } => desk.waiting = Some(format!("{at}: {why}")),
+            Event::Broken { at, why } => {
+                let node = at.node(&desk.id.source, &desk.targets);
+                desk.waiting = Some(format!("{node}: {why}"));
+            }
             Event::Inspected(facts) => desk.waiting = check(facts).first().map(ToString::to_string),
             Event::Opened | Event::Listed => desk.waiting = None,
             _ => {}
@@ -242,8 +282,16 @@ impl<'a> Conducting<'a> {
             }
             command => {
                 if let Command::Stop(reason) = &command {
-                    tracing::warn!(handoff = %desk.id, %reason, "handoff stopped");
-                    desk.stopped = Some(reason.to_string());
+                    let epoch = self
+                        .mandate
+                        .record()
+                        .map_or(0, |record| record.epoch().get());
+                    let why = reason.named(&desk.id.source, &desk.targets).to_string();
+                    tracing::warn!(handoff = %desk.id, epoch, why, "handoff stopped");
+                    desk.stopped = Some(Stopped {
+                        why: format!("{why} (epoch {epoch})"),
+                        misses: reason.missing_run().cloned(),
+                    });
                 }
                 // Its task ends only with this conductor.
                 let _ended = desk.commands.send(command);
@@ -287,11 +335,32 @@ impl<'a> Conducting<'a> {
                 self.obey(orders);
             }
             // Held still first: another handoff may be in the middle of its handover.
-            Request::Retry if self.desks.iter().any(|desk| desk.stopped.is_some()) => {
+            Request::Retry(reply)
+                if self.aborts.is_empty()
+                    && self.desks.iter().any(|desk| desk.stopped.is_some()) =>
+            {
+                self.retries.push(reply);
                 let orders = self.conductor.leave(self.mandate.now_ms());
                 self.obey(orders);
             }
-            Request::Retry => {}
+            // Nothing has stopped, or all is about to turn back.
+            Request::Retry(reply) => drop(reply.send(())),
+        }
+    }
+
+    /// Begins again once somebody has decided about a node for which handoffs stopped, in this process or in
+    /// another one.
+    fn go_on_if_mended(&mut self) {
+        let Some(record) = self.mandate.record() else {
+            return;
+        };
+        let stopped = self.desks.iter().filter_map(|desk| desk.stopped.as_ref());
+        let mended = stopped
+            .into_iter()
+            .any(|stopped| stopped.is_mended(&record));
+        if mended && self.aborts.is_empty() {
+            let orders = self.conductor.leave(self.mandate.now_ms());
+            self.obey(orders);
         }
     }
 
@@ -317,7 +386,7 @@ impl<'a> Conducting<'a> {
                 keys_removed: read(&desk.counters.removed),
                 hold_ms_max: machine.hold_ms_max(),
                 waiting: desk.waiting.clone(),
-                stopped: desk.stopped.clone(),
+                stopped: desk.stopped.as_ref().map(|stopped| stopped.why.clone()),
                 last_rollback: machine.last_rollback().map(ToString::to_string),
             }
         };
@@ -398,20 +467,19 @@ async fn change_record(
     mandate: &Mandate,
     next: impl Fn(&Record) -> Result<Record, AbortRefused>,
 ) -> Result<(), AbortRefused> {
-    const COMMITS_MAX: u32 = 16;
-    let mut record = mandate.record();
-    for _ in 0..COMMITS_MAX {
-        let Some(current) = &record else {
-            return Err(AbortRefused::NoChange);
-        };
-        let changed = next(current)?;
-        match mandate.commit(current.revision(), changed).await {
-            Ok(_) => return Ok(()),
-            Err(CommitError::Conflict { current, .. }) => record = current,
-            Err(error) => return Err(AbortRefused::Store(error)),
+    let next = |record: Arc<Record>| ready(next(&record));
+    let committed = commit_next(&*mandate.store, Some(mandate.term), next).await;
+    match committed {
+        Ok(record) => {
+            mandate.learn(Some(record));
+            Ok(())
         }
+        Err(NextError::Refused(why)) => Err(why),
+        Err(NextError::NoPool) => Err(AbortRefused::NoChange),
+        Err(NextError::Read(error)) => Err(AbortRefused::Store(error.into())),
+        Err(NextError::Commit(error)) => Err(AbortRefused::Store(error)),
+        Err(_) => Err(AbortRefused::Contended),
     }
-    Err(AbortRefused::Contended)
 }
 
 impl From<AbortError> for AbortRefused {

@@ -84,8 +84,10 @@ async fn lead(
 /// Whoever asked a process that does not lead gets to know that.
 fn refuse_requests(requests: &mut mpsc::Receiver<Request>) {
     while let Ok(request) = requests.try_recv() {
-        if let Request::Abort(reply) = request {
-            let _unheard = reply.send(Err(AbortRefused::NotLeading));
+        match request {
+            Request::Abort(reply) => drop(reply.send(Err(AbortRefused::NotLeading))),
+            // It says the same by not being answered.
+            Request::Retry(reply) => drop(reply),
         }
     }
 }
@@ -226,7 +228,8 @@ async fn rest(
                     *early = Some(abort);
                     return Outcome::Again;
                 }
-                Some(Request::Retry) => {}
+                // Nothing has stopped.
+                Some(Request::Retry(reply)) => drop(reply.send(())),
                 None => return Outcome::Left,
             },
         }

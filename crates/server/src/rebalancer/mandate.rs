@@ -57,7 +57,7 @@ impl Mandate {
     }
 
     /// Takes in a record and returns the newest known since.
-    fn learn(&self, record: Option<Arc<Record>>) -> Option<Arc<Record>> {
+    pub(super) fn learn(&self, record: Option<Arc<Record>>) -> Option<Arc<Record>> {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let known = newest.as_ref().map(|record| record.revision());
         if let Some(record) = record.filter(|record| Some(record.revision()) > known) {

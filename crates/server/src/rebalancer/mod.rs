@@ -6,6 +6,7 @@
 //! each handoff (`engine`), and one that conducts them (`conduct`). Whoever leads next goes on from the
 //! record alone.
 
+mod accept;
 mod conduct;
 mod engine;
 mod lead;
@@ -21,22 +22,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use clockwise_client::credentials::PoolKey;
-use clockwise_client::store::{CommitError, ReadError, Store};
-use clockwise_cluster::{Record, StepError, Throttle};
+use clockwise_client::store::{CommitError, NextError, Store};
 use clockwise_placement::NodeId;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::{Driver, DriverError};
+use crate::driver::Driver;
+pub use accept::{AcceptError, accept};
 pub use preflight::preflight;
 pub use progress::{ChangeProgress, HandoffProgress, Progress};
 pub use station::Door;
 
 /// Requests that may wait while a record is being read.
 const REQUESTS_MAX: usize = 16;
-/// Commits that may meet another's before a setting is given up.
-const COMMITS_MAX: u32 = 16;
 
 /// What a rebalancer needs.
 #[derive(Clone)]
@@ -99,10 +98,16 @@ impl RebalancerHandle {
         answer.await.unwrap_or(Err(AbortRefused::NotLeading))
     }
 
-    /// Begins handoffs again that stopped, after whatever stopped them was mended.
-    pub async fn retry(&self) {
-        // One that has ended has nothing to begin again.
-        let _ended = self.requests.send(Request::Retry).await;
+    /// Begins handoffs again that stopped, after whatever stopped them was mended. Returns when they have begun.
+    ///
+    /// # Errors
+    /// When this process does not lead: nobody here can begin anything.
+    pub async fn retry(&self) -> Result<(), NotLeading> {
+        let (reply, answer) = oneshot::channel();
+        if self.requests.send(Request::Retry(reply)).await.is_err() {
+            return Err(NotLeading);
+        }
+        answer.await.map_err(|_| NotLeading)
     }
 
     /// Takes a target that came back as another run after it had become an owner as it is: it lets its
@@ -110,45 +115,11 @@ impl RebalancerHandle {
     ///
     /// # Errors
     /// A node that cannot be looked at, or none that anything in flight has flipped to.
-    pub async fn accept(&self, target: &NodeId) -> Result<(), AcceptError> {
-        let mut record = self.store.read().await?;
-        for _ in 0..COMMITS_MAX {
-            let current = record.ok_or(AcceptError::NoPool)?;
-            let node = current.node(target).ok_or(AcceptError::UnknownNode)?;
-            let facts = self.driver.inspect(&mandate::node_address(node)).await?;
-            let identity = translate::identity(&facts.identity)
-                .map_err(|error| AcceptError::Nameless(error.to_string()))?;
-            let next = current.accept_target(target, &identity.incarnation)?;
-            match self.store.commit(current.revision(), next, None).await {
-                Ok(_) => {
-                    self.retry().await;
-                    return Ok(());
-                }
-                Err(CommitError::Conflict { current, .. }) => record = current,
-                Err(error) => return Err(AcceptError::Commit(error)),
-            }
-        }
-        Err(AcceptError::Contended)
-    }
-
-    /// Changes the speed of the copying, now and for changes to come.
-    ///
-    /// # Errors
-    /// When the record cannot be changed.
-    pub async fn set_throttle(&self, throttle: Throttle) -> Result<(), SettingError> {
-        let mut record = self.store.read().await?;
-        for _ in 0..COMMITS_MAX {
-            let Some(current) = &record else {
-                return Err(SettingError::NoPool);
-            };
-            let next: Record = current.with_throttle(throttle);
-            match self.store.commit(current.revision(), next, None).await {
-                Ok(_) => return Ok(()),
-                Err(CommitError::Conflict { current, .. }) => record = current,
-                Err(error) => return Err(SettingError::Commit(error)),
-            }
-        }
-        Err(SettingError::Contended)
+    pub async fn accept(&self, target: &NodeId) -> Result<(), NextError<AcceptError>> {
+        accept(&*self.store, &*self.driver, target).await?;
+        // Whoever leads next finds it in the record.
+        let _nobody_leads = self.retry().await;
+        Ok(())
     }
 
     /// Holds every handoff still with no request left waiting, gives the leadership up, and returns when
@@ -169,7 +140,8 @@ impl Drop for RebalancerHandle {
 /// What may be asked of the leader.
 pub(crate) enum Request {
     Abort(oneshot::Sender<Result<(), AbortRefused>>),
-    Retry,
+    // Dropped by whoever does not lead.
+    Retry(oneshot::Sender<()>),
 }
 
 /// Why nothing was aborted.
@@ -196,53 +168,10 @@ pub enum AbortRefused {
     Store(CommitError),
 }
 
-/// Why a target was not accepted.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AcceptError {
-    /// The pool was never made.
-    #[error("there is no pool")]
-    NoPool,
-    /// It is no node of the pool.
-    #[error("no node of this name is in the pool")]
-    UnknownNode,
-    /// The node cannot be looked at.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-    /// The server's names for its run and data cannot be stored.
-    #[error("{0}")]
-    Nameless(String),
-    /// Nothing in flight has flipped to it.
-    #[error(transparent)]
-    Step(#[from] StepError),
-    /// The record cannot be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The record could not be changed.
-    #[error(transparent)]
-    Commit(CommitError),
-    /// Others kept changing the record.
-    #[error("somebody else keeps changing the record")]
-    Contended,
-}
-
-/// Why a setting was not changed.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SettingError {
-    /// The pool was never made.
-    #[error("there is no pool")]
-    NoPool,
-    /// The record cannot be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The record could not be changed.
-    #[error(transparent)]
-    Commit(CommitError),
-    /// Others kept changing the record.
-    #[error("somebody else keeps changing the record")]
-    Contended,
-}
+/// Nobody in this process can act for the pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("this process does not lead the pool")]
+pub struct NotLeading;
 
 /// Where progress is made public.
 pub(crate) struct Reporter(watch::Sender<Progress>);

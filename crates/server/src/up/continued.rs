@@ -7,32 +7,13 @@
 
 use std::sync::Arc;
 
-use clockwise_client::store::{CommitError, ReadError, Store};
-use clockwise_cluster::{Change, HandoffState, Incarnation, Record, ServerIdError, StepError};
+use clockwise_client::store::Store;
+use clockwise_cluster::{Change, HandoffState, Record};
 use clockwise_placement::NodeId;
 
 use super::fleet::Past;
-use crate::driver::{Driver, DriverError, NodeAddress};
-
-/// Commits that may meet another's before a node is left to an operator.
-const COMMITS_MAX: u32 = 16;
-
-/// Why a node was not taken for what it was.
-#[derive(Debug, thiserror::Error)]
-enum ContinueError {
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-    #[error("its server's name cannot be stored: {0}")]
-    Nameless(#[from] ServerIdError),
-    #[error(transparent)]
-    Step(#[from] StepError),
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    #[error(transparent)]
-    Commit(#[from] CommitError),
-    #[error("somebody else keeps changing the record")]
-    Contended,
-}
+use crate::driver::Driver;
+use crate::rebalancer::accept;
 
 /// Writes down which nodes are what they were at their flips. Of others, the rebalancer decides.
 pub(super) async fn recognise(
@@ -44,7 +25,11 @@ pub(super) async fn recognise(
     say_what_is_gone(&record, pasts);
     let mut newest = record;
     for (id, past) in pasts {
-        match continued(store, driver, &newest, id, past).await {
+        let change = newest.change();
+        if !change.is_some_and(|change| is_as_at_its_flips(change, id, past)) {
+            continue;
+        }
+        match accept(store, driver, id).await {
             Ok(record) => newest = record,
             Err(error) => {
                 tracing::warn!(node = %id, %error, "not known for what it was at its flip; it stays closed")
@@ -63,43 +48,6 @@ fn say_what_is_gone(record: &Record, pasts: &[(NodeId, Past)]) {
             tracing::warn!(change = %change.id, "it goes on by itself, with nothing left to move");
         }
     }
-}
-
-async fn continued(
-    store: &dyn Store,
-    driver: &dyn Driver,
-    record: &Arc<Record>,
-    id: &NodeId,
-    past: &Past,
-) -> Result<Arc<Record>, ContinueError> {
-    let mut newest = Arc::clone(record);
-    for _ in 0..COMMITS_MAX {
-        let trusted = newest
-            .change()
-            .is_some_and(|change| is_as_at_its_flips(change, id, past));
-        let Some(node) = newest.node(id).filter(|_| trusted) else {
-            return Ok(newest);
-        };
-        let found = driver
-            .inspect(&NodeAddress {
-                id: id.clone(),
-                address: node.address.to_string(),
-            })
-            .await?;
-        let found = Incarnation {
-            run_id: found.identity.run_id.parse()?,
-            replication_id: found.identity.replication_id.parse()?,
-        };
-        let next = newest.accept_target(id, &found)?;
-        match store.commit(newest.revision(), next, None).await {
-            Ok(committed) => return Ok(committed),
-            Err(CommitError::Conflict { .. }) => {
-                newest = store.read().await?.unwrap_or(newest);
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(ContinueError::Contended)
 }
 
 /// Whether the node has become an owner while its source still has what it gave, and is known to have all

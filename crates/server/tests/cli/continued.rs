@@ -80,7 +80,7 @@ fn is_closed_until_accepted(cluster: &Cluster) {
     });
     assert!(cluster.run(&["moves"]).stdout.contains(next));
     let watched = cluster.run(&["moves", "--watch"]);
-    assert_eq!(watched.exit, 1, "{watched:?}");
+    assert_eq!(watched.exit, 4, "{watched:?}");
     assert!(watched.stderr.contains(next), "{watched:?}");
 
     let asked = cluster.run(&["node", "accept", "node-4"]);

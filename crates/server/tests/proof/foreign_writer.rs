@@ -70,7 +70,7 @@ async fn a_node_with_another_user_who_can_write_gives_nothing_away_until_he_is_a
         "copies of what a has"
     );
     allow_billing(&pool).await;
-    pool.serving().rebalancer.retry().await;
+    pool.serving().rebalancer.retry().await.unwrap();
     pool.settle().await;
     assert_eq!(pool.check_places().await, 4_000);
 }

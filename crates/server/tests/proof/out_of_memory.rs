@@ -64,7 +64,7 @@ async fn a_target_too_small_from_the_start_is_refused_by_name_and_accepted_when_
     assert!(why.contains("memory") && why.contains('d'), "{why}");
     assert_eq!(pool.keys()["d"].len(), 0, "nothing was copied");
     pool.admin("d").run("CONFIG SET maxmemory 0");
-    pool.serving().rebalancer.retry().await;
+    pool.serving().rebalancer.retry().await.unwrap();
     pool.settle().await;
     assert_eq!(pool.check_places().await, 8_000);
 }

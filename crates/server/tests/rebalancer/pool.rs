@@ -94,6 +94,19 @@ impl Pool {
 
     /// The same over another way to the pool's store.
     pub(crate) async fn lead_over(&mut self, store: Arc<dyn Store>) {
+        self.begin_to_lead(store);
+        self.wait("every door is open", Progress::all_doors_open)
+            .await;
+    }
+
+    /// Starts a rebalancer and waits until every node lets its clients in or is known to have to stay closed.
+    pub(crate) async fn lead_although_closed(&mut self) {
+        self.begin_to_lead(Arc::clone(&self.store) as _);
+        self.wait("every door is settled", Progress::all_doors_settled)
+            .await;
+    }
+
+    fn begin_to_lead(&mut self, store: Arc<dyn Store>) {
         let config = RebalancerConfig {
             store,
             driver: Arc::clone(&self.driver),
@@ -101,8 +114,6 @@ impl Pool {
             name: "test".to_owned(),
         };
         self.rebalancer = Some(rebalancer::start(config));
-        self.wait("every door is open", Progress::all_doors_open)
-            .await;
     }
 
     /// Ends the rebalancer where it is.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clockwise::rebalancer::Door;
+use clockwise::rebalancer::{Door, accept};
 use clockwise_client::resp::Value;
 use clockwise_client::store::Store as _;
 use clockwise_cluster::{HandoffState, Record, Throttle};
@@ -43,12 +43,7 @@ async fn slowly(pool: &Pool) {
         keys_per_second: 2_000,
         bytes_per_second: 0,
     };
-    pool.rebalancer
-        .as_ref()
-        .unwrap()
-        .set_throttle(slow)
-        .await
-        .unwrap();
+    pool.change(|record| record.with_throttle(slow)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -157,5 +152,82 @@ async fn a_target_that_restarts_before_its_source_is_cleaned_stays_closed_until_
     pool.settle().await;
     pool.wait("the door is open", |progress| progress.all_doors_open())
         .await;
+    check(&pool, &keys).await;
+}
+
+/// A pool whose handoff from a to c has flipped, while that from b has long to go.
+async fn half_way() -> (Pool, Vec<Vec<u8>>) {
+    let mut pool = Pool::start(&["a", "b"]).await;
+    let view = pool.view().await;
+    let of = |name: &str, count: usize| {
+        let candidates = numbered(40_000).into_iter();
+        let owned = candidates.filter(|key| view.owner(key).as_str() == name);
+        owned.take(count).collect::<Vec<_>>()
+    };
+    let keys = [of("a", 300), of("b", 6_000)].concat();
+    pool.fill(&keys, |key| key.to_vec()).await;
+    slowly(&pool).await;
+    pool.add("c").await;
+    pool.apply().await;
+    reached(&pool, HandoffState::Flipped).await;
+    // Slower yet: what comes next does not end before it is seen.
+    let crawl = Throttle {
+        keys_per_second: 100,
+        bytes_per_second: 0,
+    };
+    pool.change(|record| record.with_throttle(crawl)).await;
+    let record = pool.record().await;
+    let states = &record.change().unwrap().handoffs;
+    assert!(
+        states[0].state == HandoffState::Flipped && states[1].state < HandoffState::Handover,
+        "{states:?}"
+    );
+    (pool, keys)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_more_is_copied_to_a_closed_target_whoever_leads_and_it_is_said_why() {
+    let (mut pool, keys) = half_way().await;
+    pool.servers.get_mut("c").unwrap().restart();
+    for leader in ["the one that saw it", "the next one"] {
+        if leader == "the next one" {
+            pool.crash();
+            pool.lead_although_closed().await;
+        }
+        pool.change(|record| record.with_throttle(Throttle::default()))
+            .await;
+        pool.wait("both handoffs have stopped", |progress| {
+            let handoffs = || progress.change.iter().flat_map(|change| &change.handoffs);
+            handoffs().count() == 2 && handoffs().all(|handoff| handoff.stopped.is_some())
+        })
+        .await;
+        let progress = pool.rebalancer.as_ref().unwrap().progress();
+        for handoff in &progress.borrow().change.as_ref().unwrap().handoffs {
+            let why = handoff.stopped.as_ref().unwrap();
+            for word in ["node c was run", "accept it as it is, or abort", "(epoch "] {
+                assert!(why.contains(word), "{leader}: {word:?} is not in {why:?}");
+            }
+        }
+    }
+    let accepted = pool.rebalancer.as_ref().unwrap();
+    accepted.accept(&"c".parse().unwrap()).await.unwrap();
+    pool.settle().await;
+    check(&pool, &keys).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_somebody_else_accepts_goes_on_too() {
+    let (mut pool, keys) = half_way().await;
+    pool.servers.get_mut("c").unwrap().restart();
+    pool.change(|record| record.with_throttle(Throttle::default()))
+        .await;
+    pool.wait("both handoffs have stopped", |progress| {
+        let handoffs = || progress.change.iter().flat_map(|change| &change.handoffs);
+        handoffs().count() == 2 && handoffs().all(|handoff| handoff.stopped.is_some())
+    })
+    .await;
+    let c = "c".parse().unwrap();
+    accept(&*pool.store, &*pool.driver, &c).await.unwrap();
+    pool.settle().await;
     check(&pool, &keys).await;
 }

@@ -19,8 +19,7 @@ async fn copying_keeps_to_the_throttle_and_speeds_up_when_it_is_lifted() {
         keys_per_second: 200,
         bytes_per_second: 0,
     };
-    let rebalancer = pool.rebalancer.as_ref().unwrap();
-    rebalancer.set_throttle(slow).await.unwrap();
+    pool.change(|record| record.with_throttle(slow)).await;
     pool.add("c").await;
     pool.apply().await;
     pool.wait("copying has begun", |progress| copied(progress) > 0)
@@ -38,12 +37,8 @@ async fn copying_keeps_to_the_throttle_and_speeds_up_when_it_is_lifted() {
     // Two sources share one throttle; what was known at the beginning may have been a second old.
     let most = 200.0 * (took.as_secs_f64() + 1.0);
     assert!(keys_copied as f64 <= most, "{keys_copied} keys in {took:?}");
-    pool.rebalancer
-        .as_ref()
-        .unwrap()
-        .set_throttle(Throttle::default())
-        .await
-        .unwrap();
+    pool.change(|record| record.with_throttle(Throttle::default()))
+        .await;
     // Some 33,000 keys move: at the old speed that would take almost three minutes, longer than this waits.
     pool.settle().await;
     assert_eq!(pool.check_places().await, keys.len());
@@ -58,12 +53,7 @@ async fn copying_keeps_to_a_throttle_in_bytes() {
         keys_per_second: 0,
         bytes_per_second: 1_000_000,
     };
-    pool.rebalancer
-        .as_ref()
-        .unwrap()
-        .set_throttle(slow)
-        .await
-        .unwrap();
+    pool.change(|record| record.with_throttle(slow)).await;
     pool.add("b").await;
     pool.apply().await;
     let took = pool.settle().await;

@@ -146,9 +146,31 @@ impl Machine {
                 });
             }
         }
-        let at = found.targets.iter().position(|target| !target.primary)?;
-        let lane = Lane(u16::try_from(at).unwrap_or(u16::MAX));
-        Some(StopReason::NotPrimary(Server::Target(lane)))
+        for (lane, target) in (0..).map(Lane).zip(&found.targets) {
+            if !target.primary {
+                return Some(StopReason::NotPrimary(Server::Target(lane)));
+            }
+        }
+        self.distrusted_target(found)
+    }
+
+    /// A target that lets nobody in until somebody decides: what is copied to it could never be handed over.
+    fn distrusted_target(&self, found: &Identities) -> Option<StopReason> {
+        let targets = self.entry.targets_trusted.iter().zip(&found.targets);
+        let mut distrusted = (0..)
+            .map(Lane)
+            .zip(targets)
+            .filter_map(|(lane, (trusted, found))| {
+                let trusted = trusted.as_ref()?;
+                (trusted.incarnation != found.incarnation).then_some((lane, trusted, found))
+            });
+        let (target, trusted, found) = distrusted.next()?;
+        Some(StopReason::TargetClosed {
+            target,
+            source: trusted.source.clone(),
+            expected: trusted.incarnation.clone(),
+            found: found.incarnation.clone(),
+        })
     }
 
     pub(super) fn copy_answer(&mut self, event: Event, now_ms: u64, out: &mut Vec<Command>) {

@@ -226,11 +226,8 @@ impl Machine {
         let fails = !matches!(why, Rollback::Aborted | Rollback::Copy);
         self.rollbacks += u32::from(fails);
         self.copying.begin_rounds_again();
-        if self.rollbacks >= HANDOVERS_MAX {
-            self.note_interrupt(Interrupt::Stop(StopReason::HandoverFails {
-                attempts: self.rollbacks,
-                last: why,
-            }));
+        if let Some(hopeless) = self.is_hopeless(why) {
+            self.note_interrupt(hopeless);
         }
         match (&self.interrupt, self.open) {
             (Some(_), true) => self.cancel(out),
@@ -242,6 +239,24 @@ impl Machine {
             }
             (None, _) => self.pause_before_next_handover(now_ms),
         }
+    }
+
+    /// Counts a handover that could not even be begun like one that failed: a whole copy lies before the next
+    /// one, and what the servers refuse here they may refuse for ever.
+    pub(super) fn handover_not_begun(&mut self) -> Option<Interrupt> {
+        if self.awaiting != Awaiting::Users {
+            return None;
+        }
+        self.rollbacks += 1;
+        self.is_hopeless(Rollback::Broken)
+    }
+
+    /// Whether so many handovers failed that the next one would be no different.
+    fn is_hopeless(&self, last: Rollback) -> Option<Interrupt> {
+        (self.rollbacks >= HANDOVERS_MAX).then_some(Interrupt::Stop(StopReason::HandoverFails {
+            attempts: self.rollbacks,
+            last,
+        }))
     }
 
     fn pause_before_next_handover(&mut self, now_ms: u64) {

@@ -101,7 +101,7 @@ impl Machine {
         let Some(entry) = situation.entry else {
             return self.interrupt_store_answer(Interrupt::Abort, out);
         };
-        let unchanged = self.entry == entry;
+        let unchanged = self.entry.is_as_in(&entry);
         self.entry = entry;
         match awaiting {
             Awaiting::Settling(step) if self.is_in_record(&step) => self.stepped(step, now_ms, out),
