@@ -174,29 +174,6 @@ impl Record {
         Ok(self)
     }
 
-    /// The record in which a node's clients use another credential at once, outside any handover: after
-    /// generations were found on its server that the record does not know.
-    ///
-    /// # Errors
-    /// An unknown node, or a generation or nonce that was used before.
-    pub fn renew_credential(
-        &self,
-        id: &NodeId,
-        generation: Generation,
-        nonce: Nonce,
-    ) -> Result<Self, StepError> {
-        if self.node(id).is_none() {
-            return Err(StepError::UnknownNode { node: id.clone() });
-        }
-        let next = self.clone().with_generation(id, generation, nonce)?;
-        let next = Self {
-            epoch: next.epoch.next(),
-            ..next
-        };
-        next.check()?;
-        Ok(next)
-    }
-
     /// The record in which a target that came back as another run after it had flipped is taken as it is,
     /// because an operator said so: the handoffs that flipped to it go on with what it has now.
     ///

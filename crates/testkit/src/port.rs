@@ -14,6 +14,9 @@ const COUNT: u16 = 22_000;
 /// With some thousand ports in use each attempt fails one time in ten at most.
 const ATTEMPTS_MAX: usize = 20;
 
+/// Ports drawn before none is taken to be free.
+const DRAWS_MAX: u32 = 1_000;
+
 pub(crate) enum Start {
     Ready(Process),
     PortTaken,
@@ -44,7 +47,7 @@ fn free_ports<const N: usize>() -> [u16; N] {
 }
 
 fn free_listener() -> TcpListener {
-    loop {
+    for _ in 0..DRAWS_MAX {
         let port = FIRST + u16::try_from(random() % u64::from(COUNT)).unwrap_or(0);
         match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
             Ok(listener) => return listener,
@@ -52,6 +55,7 @@ fn free_listener() -> TcpListener {
             Err(error) => panic!("cannot listen on 127.0.0.1:{port}: {error}"),
         }
     }
+    panic!("{DRAWS_MAX} ports drawn at random are all in use");
 }
 
 fn random() -> u64 {

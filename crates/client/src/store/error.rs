@@ -16,7 +16,7 @@ pub enum ReadError {
         why: String,
     },
     /// Something is stored, and it is no record. A person must put a good one in its place.
-    #[error("{place} holds no usable record: {error}{}", hint(newest_good.as_deref()))]
+    #[error("{place} holds no usable record: {error}{}", hint(newest_good.as_deref(), place))]
     Unreadable {
         /// The file or key.
         place: String,
@@ -26,7 +26,7 @@ pub enum ReadError {
         newest_good: Option<String>,
     },
     /// There was a record and it is gone.
-    #[error("{place} is gone{}", hint(newest_good.as_deref()))]
+    #[error("{place} is gone{}", hint(newest_good.as_deref(), place))]
     Gone {
         /// The file or key.
         place: String,
@@ -56,10 +56,14 @@ pub enum ReadError {
     },
 }
 
-fn hint(newest_good: Option<&str>) -> String {
+/// What to do about a record that is no good.
+fn hint(newest_good: Option<&str>, place: &str) -> String {
     match newest_good {
-        Some(copy) => format!("; the newest good copy is {copy}"),
-        None => "; the history has no good copy".to_owned(),
+        Some(copy) => format!(
+            "; the newest good copy is {copy}: end whoever runs on the folder, put it back with `cp {copy} \
+             {place}`, and start again"
+        ),
+        None => format!("; the history has no good copy: put one from a backup at {place}"),
     }
 }
 

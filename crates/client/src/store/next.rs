@@ -127,9 +127,9 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_pool_there_is_nothing_to_change() {
-        let outcome = commit_next::<(), _>(&MemoryStore::new(), None, |record| {
-            ready(Ok((*record).clone()))
-        });
-        assert_eq!(outcome.await, Err(NextError::NoPool));
+        let nothing = MemoryStore::new();
+        let as_it_is = |record: Arc<Record>| ready(Ok((*record).clone()));
+        let outcome = commit_next::<(), _>(&nothing, None, as_it_is).await;
+        assert_eq!(outcome, Err(NextError::NoPool));
     }
 }

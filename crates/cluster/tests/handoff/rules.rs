@@ -222,6 +222,16 @@ fn a_lost_source_flips_without_a_copy_once_old_copies_of_it_are_swept() {
 }
 
 #[test]
+fn a_handover_that_cannot_even_be_begun_is_not_tried_for_ever() {
+    // Each time a whole copy lies before it.
+    let tries = "until a: prepare\n a: broken target\n a: well\n".repeat(8);
+    let (script, orders) = after(&format!("pool a\n add d\n apply\n lead\n {tries}"));
+    let stop = "a: stop: 8 handovers failed, the last one because a connection broke";
+    assert_eq!(orders.last().map(String::as_str), Some(stop));
+    assert!(!script.is_waiting("a: "));
+}
+
+#[test]
 fn a_large_value_that_stays_dirty_stops_the_change_with_its_name() {
     let (_, orders) = join("until a: list\n a: big user:42\n a: well");
     assert_eq!(

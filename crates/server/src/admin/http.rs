@@ -174,11 +174,14 @@ async fn bound(State(limits): State<AdminLimits>, request: Request, next: Next) 
     let body = match timeout(limits.body_within, whole).await {
         Ok(Ok(body)) => body,
         Ok(Err(rejection)) => {
-            let code = match rejection.status() {
-                StatusCode::PAYLOAD_TOO_LARGE => Code::TooLarge,
-                _ => Code::Invalid,
+            let refusal = match rejection.status() {
+                StatusCode::PAYLOAD_TOO_LARGE => {
+                    let words = format!("the body has more than {BODY_BYTES_MAX} bytes");
+                    Refusal::new(Code::TooLarge, words)
+                }
+                _ => Refusal::new(Code::Invalid, rejection.body_text()),
             };
-            return Refusal::new(code, rejection.body_text()).into_response();
+            return refusal.into_response();
         }
         Err(_) => {
             let words = "the body did not arrive in time".to_owned();
@@ -207,6 +210,11 @@ async fn bound(State(limits): State<AdminLimits>, request: Request, next: Next) 
 /// # Errors
 /// [`Code::Invalid`] where the JSON is not what the call takes.
 pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
+    // A list would be taken for the fields of a call in their order, and an empty one for none.
+    if body.trim_ascii_start().starts_with(b"[") {
+        let words = "the body is a list, a call takes an object".to_owned();
+        return Err(Refusal::new(Code::Invalid, words));
+    }
     serde_json::from_slice(body).map_err(|error| {
         Refusal::new(
             Code::Invalid,

@@ -8,7 +8,7 @@ use clockwise_client::store::ReadError;
 use clockwise_cluster::{Address, ApplyError, Edit, Epoch, Held, Node, Record, Unstage, View};
 use clockwise_placement::{Domain, NodeId};
 use futures_util::future::join_all;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use super::answer::{Moves, NodeStatus, Plan, Route, Status};
@@ -22,6 +22,8 @@ use crate::up::fleet::Fleet;
 
 /// A look at a node is worth no longer wait: a status without its keys is better than none.
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
+/// How long a server that was started for nothing may take to end.
+const SERVER_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// All that the admin API needs.
 pub struct Service {
@@ -41,6 +43,8 @@ pub struct Service {
     pub rebalancer: Arc<RebalancerHandle>,
     /// Set to end this process.
     pub ending: watch::Sender<bool>,
+    /// Held by the call that starts a server and stages its node.
+    pub adding: Mutex<()>,
 }
 
 /// Requests a second by node.
@@ -87,6 +91,15 @@ impl Service {
             .values()
             .filter_map(|facts| facts.as_ref().err().cloned())
             .collect();
+        for (id, facts) in facts {
+            if let Ok(NodeFacts {
+                refuses_writes: Some(why),
+                ..
+            }) = facts
+            {
+                problems.push(format!("node {id} refuses writes: {why}"));
+            }
+        }
         problems.extend(
             self.trouble
                 .borrow()
@@ -94,14 +107,21 @@ impl Service {
                 .map(|error| format!("store: {error}")),
         );
         if progress.term.is_none() {
-            problems.push(
-                "nobody leads the pool: no key moves, and no restarted node lets clients in"
-                    .to_owned(),
-            );
+            let why = progress.cannot_lead.as_deref().unwrap_or("not yet");
+            problems.push(format!(
+                "nobody leads the pool, so that no key moves and no restarted node lets clients in: {why}"
+            ));
         }
         for (node, door) in &progress.doors {
-            if let Door::Closed(closed) = door {
-                problems.push(format!("node {node} lets no clients in: {closed}"));
+            match door {
+                Door::Closed(closed) => {
+                    problems.push(format!("node {node} lets no clients in: {closed}"));
+                }
+                // Where a look at it fails too, that has been told.
+                Door::Away { why } if facts.get(node).is_some_and(Result::is_ok) => {
+                    problems.push(format!("node {node} lets no clients in: {why}"));
+                }
+                _ => {}
             }
         }
         for handoff in progress.change.iter().flat_map(|change| &change.handoffs) {
@@ -250,6 +270,8 @@ impl Service {
             .domain
             .parse()
             .map_err(|error| invalid("domain", format!("{error}")))?;
+        // One after the other: a server is not started twice, nor ended while another call stages it.
+        let _alone = self.adding.lock().await;
         let record = self.operator.record().await?;
         // Asked before a server is started: one that cannot join would only be ended again.
         let edit = |address: Address| Edit::Add {
@@ -268,14 +290,25 @@ impl Service {
             .run(&id, None)
             .await
             .map_err(|error| failed(error.to_string()))?;
-        let address = running
-            .address
-            .parse()
-            .map_err(|error| failed(format!("{}: {error}", running.address)))?;
-        self.operator.stage(&[edit(address)]).await
+        let staged = match running.address.parse() {
+            Ok(address) => self.operator.stage(&[edit(address)]).await,
+            Err(error) => Err(failed(format!("{}: {error}", running.address))),
+        };
+        if staged.is_err() && !running.adopted {
+            // Nobody else would: whoever follows the record ends only what it once named.
+            let ended = self
+                .fleet
+                .retire(&id, record.revision(), SERVER_ENDS_WITHIN)
+                .await;
+            if let Err(error) = ended {
+                tracing::error!(node = %id, %error, "a server that was started for nothing does not end");
+            }
+        }
+        staged
     }
 
-    /// Takes staged edits back, and ends servers that were started for nodes that now do not join.
+    /// Takes staged edits back. Servers that were started for nodes which then do not join are ended by
+    /// whoever follows the record.
     pub(super) async fn unstage(&self, which: &Unstage) -> Result<Arc<Record>, Refusal> {
         self.operator.unstage(which).await
     }

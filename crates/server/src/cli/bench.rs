@@ -14,6 +14,14 @@ use crate::up::data_dir::{DataDir, LISTEN_ADDRESS};
 use crate::workload::{Report, StartError, Workload, WorkloadOptions};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// What a run may take up: every connection keeps its values and requests in memory.
+const VALUE_BYTES_MAX: u64 = 16 << 20;
+const CONNECTIONS_MAX: u64 = 10_000;
+const PIPELINE_MAX: u64 = 10_000;
+
+fn at_most(max: u64) -> clap::builder::RangedU64ValueParser<usize> {
+    clap::builder::RangedU64ValueParser::new().range(1..=max)
+}
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -39,10 +47,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "N")]
     rate: Option<u64>,
     /// Connections.
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_most(CONNECTIONS_MAX))]
     connections: usize,
     /// Requests that a connection may have under way.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_most(PIPELINE_MAX))]
     pipeline: usize,
     /// Keys, at least 16 a connection.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
@@ -51,7 +59,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "TEXT", default_value = "bench")]
     key_prefix: String,
     /// Bytes of a value.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_most(VALUE_BYTES_MAX))]
     value_bytes: usize,
     /// The same seed makes the same choices.
     #[arg(long, value_name = "N", default_value_t = 1)]

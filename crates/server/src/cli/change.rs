@@ -70,10 +70,10 @@ pub(super) struct ResumeArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct ThrottleArgs {
     /// Keys a second over all sources; 0 is without limit.
-    #[arg(long, value_name = "N", value_parser = amount)]
+    #[arg(long, value_name = "N", value_parser = amount, allow_negative_numbers = true)]
     keys: Option<u64>,
     /// Bytes a second over all sources, such as 40MiB; 0 is without limit.
-    #[arg(long, value_name = "N", value_parser = amount)]
+    #[arg(long, value_name = "N", value_parser = amount, allow_negative_numbers = true)]
     bytes: Option<u64>,
     #[command(flatten)]
     target: Target,
@@ -87,13 +87,13 @@ fn amount(text: &str) -> Result<u64, String> {
         .iter()
         .find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
     let (digits, size) = unit.unwrap_or((text, 1));
-    let number = digits
-        .trim()
-        .parse::<u64>()
-        .map_err(|error| error.to_string())?;
+    let number = digits.trim().parse::<u64>().map_err(|_| {
+        "it takes a whole number, also with KiB, MiB or GiB behind it, such as 512KiB; 0 is without limit"
+            .to_owned()
+    })?;
     number
         .checked_mul(size)
-        .ok_or_else(|| "it is too large".to_owned())
+        .ok_or_else(|| format!("it is more than {} bytes", u64::MAX))
 }
 
 pub(super) fn plan(args: &PlanArgs, format: Format) -> Result<Exit, Failure> {
@@ -348,8 +348,10 @@ mod tests {
         for (text, meant) in cases {
             assert_eq!(amount(text), meant, "{text}");
         }
-        for text in ["", "-1", "1.5", "MiB", "99999999999GiB"] {
-            assert!(amount(text).is_err(), "{text}");
+        for text in ["", "-1", "1.5", "MiB", "0.5MiB"] {
+            let why = amount(text).unwrap_err();
+            assert!(why.contains("such as 512KiB"), "{text}: {why}");
         }
+        assert!(amount("99999999999GiB").unwrap_err().contains("more than"));
     }
 }

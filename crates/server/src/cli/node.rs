@@ -39,7 +39,7 @@ pub(super) struct AddArgs {
     #[arg(long, value_name = "HOST:PORT")]
     addr: Option<Address>,
     /// How much it takes beside the others, with up to two decimals.
-    #[arg(long, default_value = "1")]
+    #[arg(long, default_value = "1", allow_negative_numbers = true)]
     weight: Weight,
     /// Where it stands, outermost first.
     #[arg(long, value_name = "REGION/ZONE/RACK/HOST", default_value = "")]
@@ -57,7 +57,7 @@ pub(super) struct SetArgs {
     #[arg(long, value_name = "HOST:PORT")]
     addr: Option<Address>,
     /// How much it takes beside the others, with up to two decimals.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     weight: Option<Weight>,
     /// Where it stands, outermost first.
     #[arg(long, value_name = "REGION/ZONE/RACK/HOST")]

@@ -1,6 +1,7 @@
 //! Finding the server that a verb talks to, and talking to it.
 
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -11,9 +12,12 @@ use ureq::http::Response;
 
 use super::exit::{Exit, Failure};
 use crate::admin::refusal::RefusalBody;
-use crate::up::data_dir::{ADMIN_ADDRESS, ADMIN_TOKEN, DataDir};
+use crate::up::data_dir::{ADMIN_ADDRESS, ADMIN_TOKEN, DataDir, LOCK};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+/// For a look, which nothing behind it takes long for.
+const LOOK_WITHIN: Duration = Duration::from_secs(10);
+/// For a change: the server waits for one a little less long.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const TOKEN_VARIABLE: &str = "CLOCKWISE_TOKEN";
@@ -41,6 +45,8 @@ pub struct Server {
     token: Option<String>,
     /// The file that names the address; a killed `up` leaves it behind.
     named_in: Option<PathBuf>,
+    /// Where a token was looked for.
+    token_sought: Option<PathBuf>,
     agent: Agent,
 }
 
@@ -58,16 +64,21 @@ impl Target {
         let (address, named_in) = match &self.admin {
             Some(address) => (address.clone(), None),
             None => {
+                let file = self.dir.join(ADMIN_ADDRESS);
                 let address = in_folder(ADMIN_ADDRESS).ok_or_else(|| self.nobody())?;
-                (address, Some(self.dir.join(ADMIN_ADDRESS)))
+                if address.parse::<SocketAddr>().is_err() {
+                    return Err(damaged(&file, &address));
+                }
+                (address, Some(file))
             }
         };
         let token = std::env::var(TOKEN_VARIABLE)
             .ok()
             .filter(|token| !token.is_empty());
-        let token = token.or_else(|| in_folder(ADMIN_TOKEN));
+        let token = token.or_else(|| in_folder(ADMIN_TOKEN).filter(|token| !token.is_empty()));
         Ok(Server {
             named_in,
+            token_sought: Some(self.dir.join(ADMIN_TOKEN)),
             ..Server::new(&address, token)
         })
     }
@@ -98,6 +109,7 @@ impl Server {
             base: format!("http://{address}/v1/"),
             token,
             named_in: None,
+            token_sought: None,
             agent,
         }
     }
@@ -111,6 +123,7 @@ impl Server {
         for (name, value) in query {
             request = request.query(name, value);
         }
+        let request = request.config().timeout_global(Some(LOOK_WITHIN)).build();
         self.answer(request.call())
     }
 
@@ -120,8 +133,12 @@ impl Server {
     /// When the server cannot be reached or refuses.
     pub fn post<B: Serialize>(&self, call: &str, body: &B) -> Result<Answer, Failure> {
         let mut request = self.agent.post(format!("{}{call}", self.base));
-        if let Some(token) = &self.token {
-            request = request.header("authorization", format!("Bearer {token}"));
+        match (&self.token, &self.token_sought) {
+            (Some(token), _) => {
+                request = request.header("authorization", format!("Bearer {token}"));
+            }
+            (None, Some(sought)) => return Err(tokenless(sought)),
+            (None, None) => {}
         }
         self.answer(request.send_json(body))
     }
@@ -149,12 +166,45 @@ impl Server {
     }
 }
 
+fn damaged(file: &Path, found: &str) -> Failure {
+    let words = match found {
+        "" => format!("{} is empty", file.display()),
+        found => format!("{} holds no address: {found:?}", file.display()),
+    };
+    Failure::new(Exit::Failed, words).with_next(
+        "name the server with --admin HOST:PORT, or start it again: clockwise down, clockwise up",
+    )
+}
+
+fn tokenless(sought: &Path) -> Failure {
+    let words = format!(
+        "this call changes something and needs the token: {} cannot be read or is empty, and {TOKEN_VARIABLE} is not set",
+        sought.display()
+    );
+    let next = format!("pass --dir DIR of the running `clockwise up`, or set {TOKEN_VARIABLE}");
+    Failure::new(Exit::Failed, words).with_next(next)
+}
+
 impl Server {
+    /// The process that runs on the folder which names the server, as its lock says.
+    fn holder(&self) -> Option<u32> {
+        let lock = self.named_in.as_ref()?.with_file_name(LOCK);
+        std::fs::read_to_string(lock).ok()?.trim().parse().ok()
+    }
+
     fn unanswered(&self, error: &ureq::Error) -> Failure {
         if matches!(error, ureq::Error::Protocol(_)) {
             return strange(&self.base);
         }
         let words = format!("no answer from {}: {error}", self.base);
+        let hangs = matches!(error, ureq::Error::Timeout(_));
+        if let Some(pid) = self.holder().filter(|_| hangs) {
+            let words = format!("{words}; process {pid} runs on the folder and does not answer");
+            let next = format!(
+                "try again; if it hangs:  kill -9 {pid}, then clockwise up, which finds its nodes again"
+            );
+            return Failure::new(Exit::Failed, words).with_next(next);
+        }
         match &self.named_in {
             Some(file) => Failure::new(
                 Exit::Failed,

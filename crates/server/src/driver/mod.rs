@@ -82,6 +82,8 @@ pub struct NodeFacts {
     pub memory_limit_bytes: Option<u64>,
     /// Whether the server drops keys of its own accord when memory is full.
     pub evicts: bool,
+    /// Why the server refuses writes at the moment, whoever asks. `None`: it takes them.
+    pub refuses_writes: Option<String>,
     /// Keys in database 0.
     pub keys: u64,
     /// The server's clock, milliseconds since 1970.
@@ -95,6 +97,8 @@ pub struct NodeFacts {
     pub persisted_users: Vec<String>,
     /// Commands or rights a move needs and this server refuses, with its own words.
     pub missing_rights: Vec<String>,
+    /// The highest term whose user the server has.
+    pub highest_term: Option<Term>,
     /// Connected replicas' addresses; they must be fenced with their primary.
     pub replicas: Vec<String>,
 }

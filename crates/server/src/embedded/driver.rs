@@ -47,6 +47,13 @@ fn unreachable(node: &NodeAddress, why: &str) -> DriverError {
     }
 }
 
+fn full(used: u64, limit: Option<u64>) -> Option<String> {
+    let limit = limit.filter(|limit| used >= *limit)?;
+    Some(format!(
+        "its memory is full: {used} bytes are used, the limit is {limit}"
+    ))
+}
+
 #[async_trait]
 impl Driver for EmbeddedDriver {
     async fn inspect(&self, node: &NodeAddress) -> Result<NodeFacts, DriverError> {
@@ -57,12 +64,14 @@ impl Driver for EmbeddedDriver {
             memory_used_bytes: model.memory_bytes(),
             memory_limit_bytes: model.memory_limit(),
             evicts: false,
+            refuses_writes: full(model.memory_bytes(), model.memory_limit()),
             keys: model.len() as u64,
             clock_ms: now_ms,
             foreign_writers: Vec::new(),
             open_by_default: None,
             persisted_users: Vec::new(),
             missing_rights: Vec::new(),
+            highest_term: model.highest_term(),
             replicas: Vec::new(),
         }))
     }

@@ -1,6 +1,7 @@
 //! The embedded nodes of this process.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -97,10 +98,15 @@ impl EmbeddedNodes {
         let listener = TcpListener::bind(address).await.map_err(why)?;
         let address = listener.local_addr().map_err(why)?;
         let node = Arc::new(Node::new(&self.options)?);
-        let front = tokio::spawn(front::serve(Arc::clone(&node), listener));
-        let replaced = self.running().insert(id.clone(), Running { node, front });
-        debug_assert!(replaced.is_none());
-        Ok(address)
+        // Another start of the same node may have come first while this one waited.
+        match self.running().entry(id.clone()) {
+            Entry::Occupied(_) => Err(StartError::Running { node: id.clone() }),
+            Entry::Vacant(free) => {
+                let front = tokio::spawn(front::serve(Arc::clone(&node), listener));
+                free.insert(Running { node, front });
+                Ok(address)
+            }
+        }
     }
 
     /// Ends a node and loses what it holds; says whether it ran.
@@ -181,5 +187,27 @@ impl Node {
 
     pub(super) fn is_stopped(&self) -> bool {
         *self.stopped.borrow()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_two_starts_of_a_node_at_once_one_is_refused() {
+        let nodes = EmbeddedNodes::default();
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        for number in 0..200 {
+            let id: NodeId = format!("n{number}").parse().unwrap();
+            let start = || {
+                let (nodes, id) = (nodes.clone(), id.clone());
+                tokio::spawn(async move { nodes.start(&id, any).await })
+            };
+            let (one, other) = (start(), start());
+            let started = [one.await.unwrap(), other.await.unwrap()];
+            let ok = started.iter().filter(|start| start.is_ok()).count();
+            assert_eq!(ok, 1, "{started:?}");
+        }
     }
 }

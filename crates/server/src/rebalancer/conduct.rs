@@ -30,7 +30,7 @@ use super::{AbortRefused, Reporter, Request};
 /// How often the numbers are made public.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// How long a leader that is shut down may take to hold everything still.
-const LEAVE_WITHIN: Duration = Duration::from_secs(3);
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The pause before everything is begun again after one task panicked.
 const AFTER_PANIC: Duration = Duration::from_millis(500);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clockwise_client::store::{LeadError, Leadership};
-use clockwise_cluster::Record;
+use clockwise_cluster::{Record, View};
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -70,8 +70,11 @@ async fn lead(
                     tracing::warn!(term = term.get(), %error, "term not given up");
                 }
             }
-            Err(LeadError::Held { .. }) => {}
-            Err(error) => tracing::warn!(%error, "cannot lead"),
+            Err(error @ LeadError::Held { .. }) => reporter.cannot_lead(&error),
+            Err(error) => {
+                tracing::warn!(%error, "cannot lead");
+                reporter.cannot_lead(&error);
+            }
         }
         refuse_requests(requests);
         tokio::select! {
@@ -163,7 +166,8 @@ async fn conduct(
         // What comes after this ends the rest.
         records.mark_unchanged();
         let outcome = match changing(mandate).await {
-            Some((record, view)) => {
+            Now::Deposed => return,
+            Now::Changing(record, view) => {
                 stations.follow(&record);
                 let conducting =
                     Conducting::new(Arc::clone(mandate), stations, reporter, &record, view);
@@ -176,7 +180,7 @@ async fn conduct(
                     None => Outcome::Again,
                 }
             }
-            None => {
+            Now::AtRest => {
                 reporter.change(None);
                 refuse(early.take());
                 rest(&mut records, leadership, requests, &mut early, stop).await
@@ -188,21 +192,33 @@ async fn conduct(
     }
 }
 
-/// The record with a change in flight and its view, as of now; none while nothing is to be done.
-async fn changing(mandate: &Mandate) -> Option<(Arc<Record>, Arc<clockwise_cluster::View>)> {
+/// What there is to do as of now.
+enum Now {
+    /// A change is in flight; with its record and view.
+    Changing(Arc<Record>, Arc<View>),
+    /// Nothing, or nothing is known yet.
+    AtRest,
+    /// Whatever it is, another does it.
+    Deposed,
+}
+
+async fn changing(mandate: &Mandate) -> Now {
     let record = match mandate.look().await {
-        Ok((record, true)) => record?,
-        Ok((_, false)) => return None,
+        Ok((record, true)) => record.filter(|record| record.change().is_some()),
+        Ok((_, false)) => return Now::Deposed,
         Err(error) => {
             tracing::warn!(%error, "record not read");
-            return None;
+            return Now::AtRest;
         }
     };
-    record.change()?;
-    let view = mandate
-        .view()
-        .filter(|view| view.epoch() == record.epoch())?;
-    Some((record, view))
+    let Some(record) = record else {
+        return Now::AtRest;
+    };
+    let view = mandate.view();
+    match view.filter(|view| view.epoch() == record.epoch()) {
+        Some(view) => Now::Changing(record, view),
+        None => Now::AtRest,
+    }
 }
 
 /// Waits until the record says something new, and looks from time to time although nobody said so.

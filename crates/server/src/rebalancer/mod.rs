@@ -58,6 +58,8 @@ pub struct RebalancerHandle {
     requests: mpsc::Sender<Request>,
     progress: watch::Receiver<Progress>,
     stop: CancellationToken,
+    // Cancelled when the task has ended, however it did.
+    ended: CancellationToken,
     task: JoinHandle<()>,
 }
 
@@ -68,13 +70,19 @@ pub fn start(config: RebalancerConfig) -> RebalancerHandle {
     let (reporter, progress) = Reporter::new();
     let stop = CancellationToken::new();
     let (store, driver) = (Arc::clone(&config.store), Arc::clone(&config.driver));
-    let task = tokio::spawn(lead::run(config, reporter, receiver, stop.clone()));
+    let ended = CancellationToken::new();
+    let (stopped, end) = (stop.clone(), ended.clone().drop_guard());
+    let task = tokio::spawn(async move {
+        let _end = end;
+        lead::run(config, reporter, receiver, stopped).await;
+    });
     RebalancerHandle {
         store,
         driver,
         requests,
         progress,
         stop,
+        ended,
         task,
     }
 }
@@ -124,10 +132,9 @@ impl RebalancerHandle {
 
     /// Holds every handoff still with no request left waiting, gives the leadership up, and returns when
     /// all tasks have ended.
-    pub async fn shutdown(mut self) {
+    pub async fn shutdown(&self) {
         self.stop.cancel();
-        // It panicked if this is an error, and has ended in any case.
-        let _ended = (&mut self.task).await;
+        self.ended.cancelled().await;
     }
 }
 
@@ -183,7 +190,14 @@ impl Reporter {
     }
 
     fn term(&self, term: Option<clockwise_cluster::Term>) {
-        self.update(|progress| progress.term = term);
+        self.update(|progress| {
+            progress.term = term;
+            progress.cannot_lead = None;
+        });
+    }
+
+    fn cannot_lead(&self, why: &impl fmt::Display) {
+        self.update(|progress| progress.cannot_lead = Some(why.to_string()));
     }
 
     fn doors(&self, doors: Vec<(NodeId, Door)>) {

@@ -12,6 +12,8 @@ use super::station::Door;
 pub struct Progress {
     /// The term it leads under; none while it does not lead.
     pub term: Option<Term>,
+    /// Why it cannot lead, where that is known.
+    pub cannot_lead: Option<String>,
     /// The change that runs.
     pub change: Option<ChangeProgress>,
     /// Whom each node lets in.

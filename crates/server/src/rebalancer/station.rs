@@ -228,7 +228,7 @@ impl Station {
                 biased;
                 ask = self.asks.recv() => match ask {
                     Some(ask) => self.answer(ask).await,
-                    None => return,
+                    None => return self.leave().await,
                 },
                 changed = records.changed() => {
                     if changed.is_err() {
@@ -240,6 +240,20 @@ impl Station {
                 }
                 _ = looks.tick() => self.look().await,
             }
+        }
+    }
+
+    /// Takes the client users of a node away that is no longer in the pool: nobody routes to it any more, and
+    /// whoever has its password could.
+    async fn leave(&self) {
+        let Some(link) = &self.link else { return };
+        let in_pool = match self.mandate.look().await {
+            Ok((Some(record), true)) => record.node(&self.node).is_some(),
+            // Another leads, or it cannot be told.
+            _ => return,
+        };
+        if !in_pool && let Err(error) = link.session.keep_client_users(&[]).await {
+            tracing::warn!(node = %self.node, %error, "it left the pool, but its server keeps the users of clients");
         }
     }
 
@@ -428,8 +442,11 @@ impl Station {
         if known == Some(&identity.incarnation) {
             return;
         }
-        let Ok(next) = record.recognise(&self.node, identity.incarnation.clone()) else {
-            return;
+        let next = match record.recognise(&self.node, identity.incarnation.clone()) {
+            Ok(next) => next,
+            Err(error) => {
+                return tracing::warn!(node = %self.node, %error, "run of a node not written down");
+            }
         };
         let committed = self.mandate.commit(record.revision(), next).await;
         if let Err(error) = committed

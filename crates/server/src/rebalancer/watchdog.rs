@@ -50,8 +50,11 @@ async fn roll_back(store: &dyn Store, record: &Record) {
         return;
     };
     // Its age by our clock is what counts, whatever clock wrote it down.
-    let Ok(next) = record.roll_back_stale_handover(since_ms + HANDOVER_MS_MAX + 1) else {
-        return;
+    let next = match record.roll_back_stale_handover(since_ms + HANDOVER_MS_MAX + 1) {
+        Ok(next) => next,
+        Err(error) => {
+            return tracing::error!(%error, "handover that nobody ends cannot be rolled back");
+        }
     };
     match store.commit(record.revision(), next, None).await {
         Ok(record) => tracing::warn!(

@@ -5,7 +5,7 @@
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use clockwise_placement::NodeId;
@@ -36,6 +36,12 @@ pub enum DataDirError {
         /// The system's words.
         source: io::Error,
     },
+    /// Something is there, and it is no folder.
+    #[error("{} is not a folder", path.display())]
+    NoFolder {
+        /// What is there.
+        path: PathBuf,
+    },
     /// A node's name cannot be a folder's.
     #[error("a node started here cannot be called {id}: the name must not begin with a dot")]
     NodeName {
@@ -56,12 +62,21 @@ impl DataDir {
     /// # Errors
     /// When the folder cannot be made or found.
     pub fn create(path: &Path) -> Result<Self, DataDirError> {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder
-            .create(path)
-            .map_err(|source| file_error(path, source))?;
-        Self::open(path)
+        if !path.exists() {
+            make_private_folder(path)?;
+        }
+        let dir = Self::open(path)?;
+        let found = fs::metadata(dir.path()).map_err(|source| file_error(path, source))?;
+        let mode = found.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            // What others may do in a folder that somebody else made is not ours to change.
+            tracing::warn!(
+                dir = %dir.path().display(),
+                mode = format!("{mode:o}"),
+                "others may look into the folder; what is secret in it is readable by its owner only, close it with: chmod 700"
+            );
+        }
+        Ok(dir)
     }
 
     /// The folder at `path`, which must exist.
@@ -72,6 +87,9 @@ impl DataDir {
         let path = path
             .canonicalize()
             .map_err(|source| file_error(path, source))?;
+        if !path.is_dir() {
+            return Err(DataDirError::NoFolder { path });
+        }
         Ok(Self { path })
     }
 
@@ -208,8 +226,6 @@ fn file_error(path: &Path, source: io::Error) -> DataDirError {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]

@@ -7,7 +7,7 @@ use clockwise_client::store::{FileOptions, FileStore, OpenError};
 use tokio::time::sleep;
 
 use super::data_dir::{ADMIN_ADDRESS, DataDir, DataDirError, LISTEN_ADDRESS, LOCK, NODES_PASSWORD};
-use super::process::ProcessId;
+use super::process::{ProcessId, holding_removed};
 use super::redis_server::{Persist, RedisServerError, RedisServers};
 use super::settings::{Settings, SettingsError};
 
@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(20);
 #[non_exhaustive]
 pub enum DownError {
     /// The process that holds the folder does not end.
-    #[error("{}, which holds the folder, does not end", process(*pid))]
+    #[error("{}, which holds the folder, does not end{}", process(*pid), by_force(*pid))]
     UpStays {
         /// The process.
         pid: Option<u32>,
@@ -96,6 +96,12 @@ async fn end(dir: &DataDir) -> Result<Ended, DownError> {
         }
         Err(error) => return Err(error.into()),
     };
+    // Somebody removed the lock file: whoever had locked it runs on, and its servers with it.
+    if let Some(holder) = holding_removed(&dir.path().join(LOCK)) {
+        ended.up = u32::try_from(holder.pid).ok();
+        end_up(ended.up)?;
+        wait_for_end(holder).await?;
+    }
     let password = Password::load_or_create(&dir.path().join(NODES_PASSWORD))?;
     // What servers keep matters to those that start, not to those that end.
     let persist = kept
@@ -136,6 +142,18 @@ fn end_up(pid: Option<u32>) -> Result<(), DownError> {
         .map_err(|error| unsignalled(error.to_string()))
 }
 
+async fn wait_for_end(holder: ProcessId) -> Result<(), DownError> {
+    let deadline = Instant::now() + UP_ENDS_WITHIN;
+    while holder.lives() {
+        if Instant::now() >= deadline {
+            let pid = u32::try_from(holder.pid).ok();
+            return Err(DownError::UpStays { pid });
+        }
+        sleep(POLL).await;
+    }
+    Ok(())
+}
+
 async fn wait_for(dir: &DataDir, pid: Option<u32>) -> Result<FileStore, DownError> {
     let deadline = Instant::now() + UP_ENDS_WITHIN;
     loop {
@@ -146,6 +164,12 @@ async fn wait_for(dir: &DataDir, pid: Option<u32>) -> Result<FileStore, DownErro
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+fn by_force(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| {
+        format!("; if it hangs, end it with `kill -9 {pid}`, then its nodes with `clockwise down`")
+    })
 }
 
 pub(super) fn process(pid: Option<u32>) -> String {

@@ -67,6 +67,11 @@ pub enum UpError {
         "embedded nodes run no scripts: leave --scripts out, or use --engine redis and another folder"
     )]
     NoScripts,
+    /// Something to be kept was asked of nodes that keep nothing.
+    #[error(
+        "embedded nodes keep nothing over a restart: leave --persist out, or use --engine redis and another folder"
+    )]
+    NoPersistence,
     /// The record cannot be served.
     #[error("the record makes no view: {0}")]
     View(#[from] ViewError),

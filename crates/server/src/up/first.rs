@@ -7,6 +7,7 @@ use clockwise_cluster::{
     AddressError, Edit, InvalidRecord, NewNode, NewPool, Nonce, Record, Revision,
 };
 use clockwise_placement::NodeId;
+use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::data_dir::{DataDir, DataDirError, make_private_folder};
 use super::fleet::{Fleet, FleetError, Past};
@@ -14,6 +15,8 @@ use super::fleet::{Fleet, FleetError, Past};
 /// Nodes of a new pool unless another number is asked for.
 const NODES: u16 = 3;
 const POOL: &str = "default";
+/// Servers that are started at a time: each reads all its data from the disk.
+const STARTS_AT_ONCE: usize = 16;
 
 /// What a new pool is made with; one that exists keeps what it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -110,7 +113,6 @@ async fn resume(
     dir: &DataDir,
     fleet: &Fleet,
 ) -> Result<Vec<(NodeId, Past)>, FirstError> {
-    let mut pasts = Vec::new();
     let own = dir.nodes()?;
     let in_pool = record
         .membership()
@@ -124,14 +126,20 @@ async fn resume(
             Edit::Add { id, address, .. } => Some((id, address)),
             _ => None,
         });
-    for (id, address) in in_pool.chain(joining) {
-        if own.binary_search(id).is_ok() {
-            let running = fleet.run(id, Some(address.port())).await?;
-            tracing::info!(node = %id, address = %running.address, adopted = running.adopted, "node runs");
-            pasts.push((id.clone(), running.past));
-        }
-    }
-    Ok(pasts)
+    let ours = in_pool
+        .chain(joining)
+        .filter(|(id, _)| own.binary_search(id).is_ok());
+    // One that takes long to load its data keeps nobody else waiting.
+    let starts = ours.map(|(id, address)| async move {
+        let running = fleet.run(id, Some(address.port())).await?;
+        tracing::info!(node = %id, address = %running.address, adopted = running.adopted, "node runs");
+        Ok((id.clone(), running.past))
+    });
+    let starts: Vec<_> = starts.collect();
+    stream::iter(starts)
+        .buffered(STARTS_AT_ONCE)
+        .try_collect()
+        .await
 }
 
 async fn create(

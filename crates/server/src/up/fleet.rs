@@ -7,10 +7,10 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use clockwise_cluster::Incarnation;
+use clockwise_cluster::{Incarnation, Revision};
 use clockwise_placement::NodeId;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::{JoinError, JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::data_dir::{DataDir, DataDirError, make_private_folder};
@@ -116,6 +116,16 @@ pub enum Past {
 struct Keeper {
     engine: RedisServers,
     kept: BTreeMap<NodeId, Kept>,
+    // Servers on their way, which may take long to load their data. Nobody waits for another's.
+    starting: JoinSet<Started>,
+    // Who waits for them. Empty where one that died is started again.
+    waiting: BTreeMap<NodeId, Vec<oneshot::Sender<Result<Running, FleetError>>>>,
+}
+
+/// What became of a start.
+struct Started {
+    id: NodeId,
+    server: Result<RedisServer, RedisServerError>,
 }
 
 struct Kept {
@@ -139,6 +149,8 @@ impl Fleet {
         let keeper = Keeper {
             engine: engine.clone(),
             kept: BTreeMap::new(),
+            starting: JoinSet::new(),
+            waiting: BTreeMap::new(),
         };
         (
             Self(Kind::Redis { engine, orders }),
@@ -195,6 +207,28 @@ impl Fleet {
         }
     }
 
+    /// Ends a node's server and puts its folder out of the way, under the revision that does not name the node.
+    /// Says whether there was a server.
+    ///
+    /// # Errors
+    /// When the system does not let us: it can be asked for again.
+    pub async fn retire(
+        &self,
+        id: &NodeId,
+        revision: Revision,
+        within: Duration,
+    ) -> Result<bool, FleetError> {
+        let ended = self.end(id, Instant::now() + within).await?;
+        if ended {
+            let dir = match &self.0 {
+                Kind::Embedded { dir, .. } => dir,
+                Kind::Redis { engine, .. } => engine.dir(),
+            };
+            dir.retire_node(id, revision.get())?;
+        }
+        Ok(ended)
+    }
+
     /// Ends servers and takes no more orders; returns what went wrong.
     pub async fn end_all(&self, which: Which, deadline: Instant) -> Vec<FleetError> {
         match &self.0 {
@@ -237,7 +271,7 @@ impl Keeper {
             tokio::select! {
                 order = inbox.recv() => match order {
                     // Whoever asked may have gone; the order is carried out all the same.
-                    Some(Order::Run { id, port, done }) => drop(done.send(self.start(id, port).await)),
+                    Some(Order::Run { id, port, done }) => self.start(id, port, done),
                     Some(Order::End { id, deadline, done }) => drop(done.send(self.end(&id, deadline).await)),
                     Some(Order::EndAll { which, deadline, done }) => {
                         drop(done.send(self.end_all(which, deadline).await));
@@ -245,40 +279,111 @@ impl Keeper {
                     }
                     None => return,
                 },
-                _ = look.tick() => self.revive().await,
+                Some(started) = self.starting.join_next() => self.started(started),
+                _ = look.tick() => self.revive(),
             }
         }
     }
 
-    async fn start(&mut self, id: NodeId, port: Option<u16>) -> Result<Running, FleetError> {
-        if let Some(kept) = self.kept.get(&id) {
-            return Ok(Running::of(&kept.server, true));
+    fn start(
+        &mut self,
+        id: NodeId,
+        port: Option<u16>,
+        done: oneshot::Sender<Result<Running, FleetError>>,
+    ) {
+        if let Some(waiting) = self.waiting.get_mut(&id) {
+            waiting.push(done);
+        } else if let Some(kept) = self.kept.get(&id) {
+            drop(done.send(Ok(Running::of(&kept.server, true))));
+        } else {
+            self.begin(id, port, vec![done]);
         }
+    }
+
+    fn begin(
+        &mut self,
+        id: NodeId,
+        port: Option<u16>,
+        waiting: Vec<oneshot::Sender<Result<Running, FleetError>>>,
+    ) {
+        self.waiting.insert(id.clone(), waiting);
         let engine = self.engine.clone();
-        let name = id.clone();
-        let server = blocking(move || engine.run(&name, port)).await?;
-        let running = Running::of(&server, server.adopted);
-        self.kept.insert(id, Kept::new(server));
-        Ok(running)
+        self.starting.spawn_blocking(move || {
+            let server = engine.run(&id, port);
+            Started { id, server }
+        });
+    }
+
+    /// A server runs or does not start: whoever waits for it gets to know.
+    fn started(&mut self, started: Result<Started, JoinError>) {
+        let Started { id, server } = match started {
+            Ok(started) => started,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        let mut waiting = self.waiting.remove(&id).unwrap_or_default().into_iter();
+        match server {
+            Ok(server) => {
+                let running = Running::of(&server, server.adopted);
+                let backoff = self.kept.get(&id).map(|kept| kept.backoff);
+                let mut kept = Kept::new(server);
+                kept.backoff = backoff.unwrap_or(kept.backoff);
+                self.kept.insert(id, kept);
+                waiting.for_each(|done| drop(done.send(Ok(running.clone()))));
+            }
+            Err(error) => {
+                if let Some(kept) = self.kept.get_mut(&id) {
+                    tracing::error!(node = %id, %error, retry_in_ms = kept.backoff.as_millis(), "server does not start");
+                    kept.retry_at = Some(Instant::now() + kept.backoff);
+                }
+                // The others find nothing and try again.
+                if let Some(first) = waiting.next() {
+                    drop(first.send(Err(error.into())));
+                }
+            }
+        }
+    }
+
+    /// Waits for starts under way, of one node or of all.
+    async fn settle(&mut self, id: Option<&NodeId>) {
+        while id.is_none_or(|id| self.waiting.contains_key(id))
+            && let Some(started) = self.starting.join_next().await
+        {
+            self.started(started);
+        }
     }
 
     async fn end(&mut self, id: &NodeId, deadline: Instant) -> Result<bool, FleetError> {
+        self.settle(Some(id)).await;
         let Some(kept) = self.kept.remove(id) else {
             return Ok(false);
         };
-        let engine = self.engine.clone();
-        blocking(move || engine.end(kept.server, deadline)).await?;
-        Ok(true)
+        let (engine, mut server) = (self.engine.clone(), kept.server);
+        let (server, ended) = blocking(move || {
+            let ended = engine.end(&mut server, deadline);
+            (server, ended)
+        })
+        .await;
+        match ended {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                // It is still there: whoever asks again ends it.
+                self.kept.insert(id.clone(), Kept { server, ..kept });
+                Err(error.into())
+            }
+        }
     }
 
     async fn end_all(&mut self, which: Which, deadline: Instant) -> Vec<FleetError> {
+        self.settle(None).await;
         let mut ending = Vec::new();
-        for (_, kept) in std::mem::take(&mut self.kept) {
+        for (_, mut kept) in std::mem::take(&mut self.kept) {
             if which == Which::Started && kept.server.adopted {
                 continue;
             }
             let engine = self.engine.clone();
-            ending.push(spawn_blocking(move || engine.end(kept.server, deadline)));
+            ending.push(spawn_blocking(move || {
+                engine.end(&mut kept.server, deadline)
+            }));
         }
         let mut errors = Vec::new();
         for one in ending {
@@ -292,41 +397,29 @@ impl Keeper {
     }
 
     /// Starts what died again, on the port it had: the record names that address.
-    async fn revive(&mut self) {
+    fn revive(&mut self) {
         let now = Instant::now();
+        let mut due = Vec::new();
         for (id, kept) in &mut self.kept {
-            if kept.server.lives() {
+            if self.waiting.contains_key(id) || kept.server.lives() {
                 continue;
             }
             let Some(retry_at) = kept.retry_at else {
                 let ran = now.duration_since(kept.started_at);
-                kept.backoff = if ran >= WELL_AFTER {
-                    BACKOFF_FIRST
-                } else {
-                    kept.backoff
-                };
+                if ran >= WELL_AFTER {
+                    kept.backoff = BACKOFF_FIRST;
+                }
                 kept.retry_at = Some(now + kept.backoff);
                 tracing::warn!(node = %id, ran_s = ran.as_secs(), "server died and will be started again");
                 continue;
             };
-            if now < retry_at {
-                continue;
+            if now >= retry_at {
+                kept.backoff = (kept.backoff * 2).min(BACKOFF_MAX);
+                due.push((id.clone(), kept.server.port));
             }
-            let (engine, name, port) = (self.engine.clone(), id.clone(), kept.server.port);
-            let backoff = (kept.backoff * 2).min(BACKOFF_MAX);
-            match blocking(move || engine.run(&name, Some(port))).await {
-                Ok(server) => {
-                    *kept = Kept {
-                        backoff,
-                        ..Kept::new(server)
-                    }
-                }
-                Err(error) => {
-                    tracing::error!(node = %id, %error, retry_in_ms = backoff.as_millis(), "server does not start");
-                    kept.backoff = backoff;
-                    kept.retry_at = Some(Instant::now() + backoff);
-                }
-            }
+        }
+        for (id, port) in due {
+            self.begin(id, Some(port), Vec::new());
         }
     }
 }

@@ -13,4 +13,5 @@ pub mod redis_server;
 mod retire;
 pub mod run;
 pub mod settings;
+mod terms;
 mod views;

@@ -103,6 +103,23 @@ impl ProcessId {
     }
 }
 
+/// The other process that still has a file open which was removed since; none if there is none, or none that
+/// we may look at.
+pub(super) fn holding_removed(path: &Path) -> Option<ProcessId> {
+    let removed = format!("{} (deleted)", path.display());
+    let own = i32::try_from(std::process::id()).ok();
+    let processes = fs::read_dir("/proc").ok()?;
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| Some(*pid) != own).find_map(|pid: i32| {
+        let mut files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        let holds = files.any(|file| {
+            let link = file.and_then(|file| fs::read_link(file.path()));
+            link.is_ok_and(|link| link.as_os_str() == removed.as_str())
+        });
+        if holds { ProcessId::of(pid) } else { None }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::Command;

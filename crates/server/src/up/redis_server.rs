@@ -6,8 +6,8 @@
 //! An `up` that is killed before it has written the card leaves a server too: that one is known by
 //! its working directory, which is in the node's folder, and by the port of the folder's configuration.
 
-use std::fs::{self, OpenOptions};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
@@ -44,10 +44,16 @@ const LOADED: &str = "DB loaded from append only file";
 /// Until a server answers; what it then needs to load its data does not count.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
+/// How long the binary may take to say its version.
+const VERSION_WITHIN: Duration = Duration::from_secs(10);
 /// Between asking for a free port and using it somebody else may take it.
 const PORT_TRIES: u32 = 5;
 const PORT_FIRST: u16 = 10_240;
 const PORT_COUNT: u16 = 22_000;
+/// Ports drawn before none is taken to be free.
+const PORT_DRAWS: u32 = 1_000;
+/// Of what a server has just logged, so much is looked at.
+const LOG_BYTES_MAX: u64 = 256 << 10;
 
 /// What the servers keep over a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -165,6 +171,12 @@ impl RedisServers {
         }
     }
 
+    /// The folder they are started in.
+    #[must_use]
+    pub fn dir(&self) -> &DataDir {
+        &self.dir
+    }
+
     /// From now on nobody waits for a server to become ready.
     pub fn begin_end(&self) {
         self.ending.store(true, Ordering::Relaxed);
@@ -175,17 +187,31 @@ impl RedisServers {
     /// # Errors
     /// [`RedisServerError::NoBinary`] when it cannot.
     pub fn check_binary(&self) -> Result<(), RedisServerError> {
-        let tried = Command::new(&self.binary)
+        let no_binary = |source| RedisServerError::NoBinary {
+            binary: self.binary.clone(),
+            source,
+        };
+        let mut tried = Command::new(&self.binary)
             .arg("--version")
             .stdin(Stdio::null())
-            .output();
-        match tried {
-            Ok(_) => Ok(()),
-            Err(source) => Err(RedisServerError::NoBinary {
-                binary: self.binary.clone(),
-                source,
-            }),
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(no_binary)?;
+        let deadline = Instant::now() + VERSION_WITHIN;
+        while tried.try_wait().map_err(no_binary)?.is_none() {
+            if Instant::now() >= deadline {
+                tried
+                    .kill()
+                    .and_then(|()| tried.wait())
+                    .map_err(no_binary)?;
+                let words =
+                    format!("asked for its version, it has not ended after {VERSION_WITHIN:?}");
+                return Err(no_binary(io::Error::other(words)));
+            }
+            std::thread::sleep(POLL);
         }
+        Ok(())
     }
 
     /// The node's server: the one left running if there is one, else a new process.
@@ -327,8 +353,8 @@ impl RedisServers {
             }),
         };
         let was_there = left.is_some();
-        if let Some(server) = left {
-            self.end(server, deadline)?;
+        if let Some(mut server) = left {
+            self.end(&mut server, deadline)?;
         }
         Ok(was_there)
     }
@@ -337,9 +363,10 @@ impl RedisServers {
     ///
     /// # Errors
     /// When the system does not let us.
-    pub fn end(&self, mut server: RedisServer, deadline: Instant) -> Result<(), RedisServerError> {
+    pub fn end(&self, server: &mut RedisServer, deadline: Instant) -> Result<(), RedisServerError> {
+        let id = server.id.clone();
         let system = |source| RedisServerError::System {
-            id: server.id.clone(),
+            id: id.clone(),
             source,
         };
         let saves = self.ask(server.port).ok().and_then(|answer| answer.saves);
@@ -538,7 +565,7 @@ enum Unready {
 /// Below the range from which the system gives ports to outgoing connections, so that a server that
 /// starts again finds its port as it left it.
 pub(super) fn free_port() -> io::Result<u16> {
-    loop {
+    for _ in 0..PORT_DRAWS {
         let mut bytes = [0; 2];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
         let port = PORT_FIRST + u16::from_ne_bytes(bytes) % PORT_COUNT;
@@ -548,6 +575,10 @@ pub(super) fn free_port() -> io::Result<u16> {
             Err(error) => return Err(error),
         }
     }
+    Err(io::Error::new(
+        io::ErrorKind::AddrInUse,
+        format!("{PORT_DRAWS} ports drawn at random are all in use"),
+    ))
 }
 
 /// A path as redis.conf reads one.
@@ -559,11 +590,20 @@ fn quoted(path: &Path) -> String {
     format!("\"{text}\"")
 }
 
-/// What a log gained; a damaged log gives what can be read.
+/// The end of what a log gained; a damaged log gives what can be read.
 fn text_after(path: &Path, from: u64) -> String {
-    let bytes = fs::read(path).unwrap_or_default();
-    let from = usize::try_from(from).unwrap_or(usize::MAX).min(bytes.len());
-    String::from_utf8_lossy(&bytes[from..]).into_owned()
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|mut log| {
+        let length = log.metadata()?.len();
+        log.seek(SeekFrom::Start(
+            from.max(length.saturating_sub(LOG_BYTES_MAX)),
+        ))?;
+        log.take(LOG_BYTES_MAX).read_to_end(&mut bytes)
+    });
+    if let Err(error) = read {
+        tracing::warn!(path = %path.display(), %error, "log not read");
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn last_lines(text: &str) -> String {

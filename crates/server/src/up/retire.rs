@@ -1,37 +1,46 @@
 //! Ends the servers of nodes that left the pool, or were taken back before they joined.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clockwise_client::store::Store;
 use clockwise_cluster::{Edit, Record};
 use clockwise_placement::NodeId;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
-use super::data_dir::DataDir;
-use super::fleet::Fleet;
+use super::fleet::{Fleet, FleetError};
 
 const END_WITHIN: Duration = Duration::from_secs(10);
+/// The pause before another try to end a server that did not.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// Follows the record until its store is gone.
 ///
 /// Only what the record once named is ended: a server that was just started for a node about to be staged
 /// is not named yet.
-pub(super) fn follow(store: &dyn Store, dir: DataDir, fleet: Fleet) -> JoinHandle<()> {
+pub(super) fn follow(store: &dyn Store, fleet: Fleet) -> JoinHandle<()> {
     let mut records = store.watch();
     tokio::spawn(async move {
         let mut named = BTreeSet::new();
+        // Servers that are to end, those that did not when they were told to included.
+        let mut leaving = BTreeSet::new();
         loop {
             let record = records.borrow_and_update().clone();
             if let Some(record) = record {
                 let wanted = wanted(&record);
-                for id in named.difference(&wanted) {
-                    end(id, &record, &dir, &fleet).await;
-                }
+                leaving.extend(named.difference(&wanted).cloned());
+                leaving.retain(|id| !wanted.contains(id));
                 named = wanted;
+                for id in std::mem::take(&mut leaving) {
+                    if !ended(&id, &record, &fleet).await {
+                        leaving.insert(id);
+                    }
+                }
             }
-            if records.changed().await.is_err() {
-                return;
+            tokio::select! {
+                changed = records.changed() => if changed.is_err() { return },
+                () = sleep(AGAIN_AFTER), if !leaving.is_empty() => {}
             }
         }
     })
@@ -56,16 +65,18 @@ fn wanted(record: &Record) -> BTreeSet<NodeId> {
         .collect()
 }
 
-async fn end(id: &NodeId, record: &Record, dir: &DataDir, fleet: &Fleet) {
-    let deadline = Instant::now() + END_WITHIN;
-    match fleet.end(id, deadline).await {
-        Ok(false) => return,
+/// Whether nothing of it is left to end.
+async fn ended(id: &NodeId, record: &Record, fleet: &Fleet) -> bool {
+    match fleet.retire(id, record.revision(), END_WITHIN).await {
         Ok(true) => tracing::info!(node = %id, "it left the pool, its server has ended"),
+        Ok(false) => {}
+        Err(FleetError::Folder(error)) => {
+            tracing::error!(node = %id, %error, "it left the pool and its server has ended, but its folder stays where it is");
+        }
         Err(error) => {
-            return tracing::error!(node = %id, %error, "it left the pool, but its server does not end");
+            tracing::error!(node = %id, %error, again_in_s = AGAIN_AFTER.as_secs(), "it left the pool, but its server does not end");
+            return false;
         }
     }
-    if let Err(error) = dir.retire_node(id, record.revision().get()) {
-        tracing::error!(node = %id, %error, "its folder stays where it is");
-    }
+    true
 }

@@ -14,19 +14,19 @@ use clockwise_client::store::{FileOptions, FileStore, OpenError, Store};
 use clockwise_cluster::{Epoch, Record, View};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::data_dir::{
-    ADMIN_ADDRESS, ADMIN_TOKEN, DataDir, LISTEN_ADDRESS, NODES_PASSWORD, POOL_KEY,
+    ADMIN_ADDRESS, ADMIN_TOKEN, DataDir, LISTEN_ADDRESS, LOCK, NODES_PASSWORD, POOL_KEY,
 };
 use super::error::{Listens, UpError};
 use super::first::{self, First, FirstError, Wish};
 use super::fleet::{Fleet, Which};
 use super::redis_server::{Persist, RedisServers};
 use super::settings::{Engine, Settings, SettingsError};
-use super::{continued, retire, views};
+use super::{continued, process, retire, terms, views};
 use crate::admin::calls::calls;
 use crate::admin::http::{AdminLimits, AdminServer};
 use crate::admin::operator::Operator;
@@ -34,19 +34,25 @@ use crate::admin::service::{Rates, Service};
 use crate::driver::Driver;
 use crate::driver::redis::{Login, Patience, RedisDriver, RedisOptions};
 use crate::embedded::{EmbeddedDriver, EmbeddedNodes, EmbeddedOptions};
-use crate::rebalancer::{self, Progress, RebalancerConfig, RebalancerHandle};
+use crate::rebalancer::{self, Door, Progress, RebalancerConfig, RebalancerHandle};
 use crate::router::{Limits, Router, RouterConfig, RouterHandle, Secrets};
 
 /// From the signal to the last server's end; a person is promised ten seconds.
 const END_WITHIN: Duration = Duration::from_secs(9);
-/// How long nodes may take to let clients in before the start goes on without them.
-const DOORS_OPEN_WITHIN: Duration = Duration::from_secs(15);
+/// How long nodes may take to let clients in before the start goes on without them: a little longer than a
+/// connection to one that is not there is tried for.
+const DOORS_OPEN_WITHIN: Duration = Duration::from_secs(4);
+/// How long it waits for them without a word.
+const DOORS_SAY_AFTER: Duration = Duration::from_secs(1);
 /// Threads for everything but the router, which has its own.
 const THREADS: usize = 2;
 /// What requests under way get of that.
 const DRAIN_WITHIN: Duration = Duration::from_secs(3);
 /// What moves under way get of that to hold still.
 const MOVES_HOLD_WITHIN: Duration = Duration::from_secs(3);
+/// How often, and how many times, it is asked whether a call still looks at the router.
+const UNSHARED_EVERY: Duration = Duration::from_millis(5);
+const UNSHARED_LOOKS: u32 = 100;
 /// What calls of the admin API get of that.
 const CALLS_END_WITHIN: Duration = Duration::from_secs(1);
 
@@ -201,6 +207,10 @@ impl Ground {
             Err(OpenError::Locked { dir, pid }) => return Err(UpError::InUse { dir, pid }),
             Err(error) => return Err(error.into()),
         };
+        if let Some(holder) = process::holding_removed(&dir.path().join(LOCK)) {
+            let (dir, pid) = (dir.path().to_owned(), u32::try_from(holder.pid).ok());
+            return Err(UpError::InUse { dir, pid });
+        }
         if options.engine.is_none()
             && Settings::kept(&dir)?.is_none()
             && store.read().await.map_err(FirstError::from)?.is_some()
@@ -210,6 +220,9 @@ impl Ground {
         let settings = Settings::choose(&dir, options.engine, options.persist)?;
         if settings.engine == Engine::Embedded && options.wish.scripts {
             return Err(UpError::NoScripts);
+        }
+        if settings.engine == Engine::Embedded && options.persist.is_some() {
+            return Err(UpError::NoPersistence);
         }
         let password = options.password_file.as_deref();
         let client_password = password.map(Password::from_file).transpose()?;
@@ -288,9 +301,10 @@ impl Cluster {
         let First { record, pasts } =
             first::settle(store.as_ref(), &ground.dir, &ground.fleet, options.wish).await?;
         let driver = ground.driver(&record);
+        terms::restore(&ground.store, &*driver, &record).await;
         let record = continued::recognise(store.as_ref(), &*driver, record, &pasts).await;
         let (views, viewer) = views::publish(&record, store.as_ref())?;
-        let retirer = retire::follow(store.as_ref(), ground.dir.clone(), ground.fleet.clone());
+        let retirer = retire::follow(store.as_ref(), ground.fleet.clone());
         let rebalancer = Arc::new(rebalancer::start(RebalancerConfig {
             store: Arc::clone(&store),
             driver: Arc::clone(&driver),
@@ -312,6 +326,7 @@ impl Cluster {
             trouble: store.trouble(),
             rebalancer: Arc::clone(&rebalancer),
             ending: ending.clone(),
+            adding: Mutex::default(),
         };
         let admin = start_admin(options, ground, service).await?;
         let tasks = vec![viewer, retirer];
@@ -338,15 +353,13 @@ impl Cluster {
     async fn end(self, ground: Ground) {
         let deadline = Instant::now() + END_WITHIN;
         self.admin.stop(CALLS_END_WITHIN).await;
-        // Nobody else looks at it once no calls are answered.
-        if let Some(router) = Arc::into_inner(self.router) {
-            router.drain(DRAIN_WITHIN).await;
+        match unshared(self.router).await {
+            Some(router) => router.drain(DRAIN_WITHIN).await,
+            None => tracing::warn!("clients are cut off: somebody still looks at the router"),
         }
-        if let Some(rebalancer) = Arc::into_inner(self.rebalancer)
-            && timeout(MOVES_HOLD_WITHIN, rebalancer.shutdown())
-                .await
-                .is_err()
-        {
+        // A call that was begun may hold it still.
+        let shutdown = timeout(MOVES_HOLD_WITHIN, self.rebalancer.shutdown()).await;
+        if shutdown.is_err() {
             tracing::warn!(
                 "moves did not hold still in time; the next start goes on from the record"
             );
@@ -363,14 +376,50 @@ impl Cluster {
     }
 }
 
+/// What nobody else looks at any more; a call that asks for numbers has it for a moment.
+async fn unshared<T>(mut shared: Arc<T>) -> Option<T> {
+    for _ in 0..UNSHARED_LOOKS {
+        match Arc::try_unwrap(shared) {
+            Ok(unshared) => return Some(unshared),
+            Err(still) => shared = still,
+        }
+        sleep(UNSHARED_EVERY).await;
+    }
+    None
+}
+
 /// Waits until every node lets clients in; after a while the start goes on without those that do not.
 async fn wait_for_doors(rebalancer: &RebalancerHandle) {
     let mut progress = rebalancer.progress();
     // A node that must stay closed waits for a person, who needs the others and the admin API.
-    let settled = progress.wait_for(Progress::all_doors_settled);
-    let settled = timeout(DOORS_OPEN_WITHIN, settled).await;
-    if !matches!(settled, Ok(Ok(progress)) if progress.all_doors_open()) {
-        tracing::warn!("not every node lets clients in yet; look at: clockwise status");
+    let settled =
+        |progress: &Progress| progress.all_doors_settled() || progress.cannot_lead.is_some();
+    let mut patience = [DOORS_SAY_AFTER, DOORS_OPEN_WITHIN - DOORS_SAY_AFTER].into_iter();
+    while let Some(within) = patience.next()
+        && timeout(within, progress.wait_for(settled)).await.is_err()
+    {
+        let then = match patience.len() {
+            0 => "the start goes on without it; look at: clockwise status",
+            _ => "waiting for it",
+        };
+        for (node, door) in &progress.borrow().doors {
+            match door {
+                Door::Open { .. } | Door::Closed(_) => {}
+                Door::Away { why } => {
+                    tracing::warn!(%node, why, "it cannot be reached to let clients in, {then}");
+                }
+                Door::Unknown => tracing::warn!(%node, "it lets no clients in yet, {then}"),
+            }
+        }
+    }
+    let progress = progress.borrow();
+    if let Some(why) = &progress.cannot_lead {
+        tracing::error!(why, "nobody leads the pool: no node lets clients in");
+    }
+    for (node, door) in &progress.doors {
+        if let Door::Closed(why) = door {
+            tracing::warn!(%node, %why, "it lets no clients in; look at: clockwise status");
+        }
     }
 }
 

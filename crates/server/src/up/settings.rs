@@ -1,6 +1,7 @@
 //! What `up` was first started with on a folder: a later start goes on with the same.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -57,8 +58,13 @@ pub enum SettingsError {
     )]
     Gone,
     /// The file is damaged.
-    #[error("{FILE} is not readable, restore it or remove it: {why}")]
+    #[error(
+        "{} is not readable: {why}; remove it and start with the engine that the folder was begun with, by --engine redis or --engine embedded",
+        path.display()
+    )]
     Unreadable {
+        /// Where it is.
+        path: PathBuf,
         /// What is wrong with it.
         why: String,
     },
@@ -100,6 +106,7 @@ impl Settings {
     /// When the file cannot be written.
     pub fn keep(&self, dir: &DataDir) -> Result<(), SettingsError> {
         let unwritten = |error: serde_json::Error| SettingsError::Unreadable {
+            path: dir.path().join(FILE),
             why: error.to_string(),
         };
         Ok(dir.write(FILE, &serde_json::to_string(self).map_err(unwritten)?)?)
@@ -115,6 +122,7 @@ impl Settings {
         };
         let parsed = serde_json::from_str(&text);
         parsed.map(Some).map_err(|error| SettingsError::Unreadable {
+            path: dir.path().join(FILE),
             why: error.to_string(),
         })
     }

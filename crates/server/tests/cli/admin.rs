@@ -135,9 +135,13 @@ fn strangers_are_refused_and_change_nothing() {
         api.code(post, &[own, token, json], &large),
         (413, "too_large".to_owned())
     );
+    let (_, told) = api.send(post, &[own, token, json], &large);
+    assert!(told.contains("more than 1048576 bytes"), "{told}");
     for wrong in [
         "",
         "7",
+        "[]",
+        " [7]",
         "{\"keys_per_second\":-1}",
         "{\"kes_per_second\":1}",
     ] {

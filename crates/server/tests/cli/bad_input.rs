@@ -5,8 +5,7 @@ use std::fs;
 
 use clockwise_testkit::{MemcachedOptions, MemcachedServer, RedisOptions, RedisServer};
 
-use crate::cluster::{Cluster, data, wait_until};
-use crate::program::run;
+use crate::cluster::{Cluster, data, refused_up, wait_until};
 
 /// A folder on which a pool was begun.
 fn begun() -> tempfile::TempDir {
@@ -31,16 +30,7 @@ fn a_record_that_cannot_be_read_is_refused_and_stays_as_it_is() {
         (names_nobody.to_string().into_bytes(), "node"),
     ] {
         fs::write(&path, &record).unwrap();
-        let dir = data(folder.path());
-        let up = run(&[
-            "up",
-            "--listen",
-            "127.0.0.1:0",
-            "--admin",
-            "127.0.0.1:0",
-            "--dir",
-            dir.to_str().unwrap(),
-        ]);
+        let up = refused_up(folder.path(), &[]);
         assert_eq!((up.exit, up.stdout.as_str()), (1, ""), "{words}: {up:?}");
         assert!(up.stderr.contains(words), "{words}: {up:?}");
         assert_eq!(fs::read(&path).unwrap(), record, "{words}");

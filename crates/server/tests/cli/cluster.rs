@@ -16,6 +16,15 @@ use crate::program::{Run, clockwise, run};
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Where a test's folder has what `up` says on stderr.
 const TALK: &str = "talk";
+/// On free ports, on the folder that follows.
+const UP: [&str; 6] = [
+    "up",
+    "--listen",
+    "127.0.0.1:0",
+    "--admin",
+    "127.0.0.1:0",
+    "--dir",
+];
 const POLL: Duration = Duration::from_millis(10);
 
 /// A running `up` and its folder.
@@ -47,6 +56,13 @@ impl Cluster {
         Self::spawn(clockwise(), folder, args)
     }
 
+    /// The same with another redis-server.
+    pub(crate) fn start_on_with(folder: TempDir, redis_server: &Path, args: &[&str]) -> Self {
+        let mut command = clockwise();
+        command.env("CLOCKWISE_REDIS_SERVER", redis_server);
+        Self::spawn(command, folder, args)
+    }
+
     fn spawn(mut command: Command, folder: TempDir, args: &[&str]) -> Self {
         let talk = OpenOptions::new()
             .create(true)
@@ -54,14 +70,7 @@ impl Cluster {
             .open(folder.path().join(TALK))
             .expect("a file for what it says");
         let mut child = command
-            .args([
-                "up",
-                "--listen",
-                "127.0.0.1:0",
-                "--admin",
-                "127.0.0.1:0",
-                "--dir",
-            ])
+            .args(UP)
             .arg(data(folder.path()))
             .args(args)
             .stdout(Stdio::piped())
@@ -193,6 +202,15 @@ fn talk_in(folder: &TempDir) -> String {
 /// Where a test's folder has the data of `up`.
 pub(crate) fn data(folder: &Path) -> PathBuf {
     folder.join("data")
+}
+
+/// Runs an `up` that does not start, on the data of a test's folder.
+pub(crate) fn refused_up(folder: &Path, args: &[&str]) -> Run {
+    let dir = data(folder);
+    let mut words = UP.to_vec();
+    words.push(dir.to_str().expect("text"));
+    words.extend(args);
+    run(&words)
 }
 
 /// The servers that cards in a folder name.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cluster::{Cluster, data, end_servers, lives, servers, wait_until};
+use crate::cluster::{Cluster, data, end_servers, lives, refused_up, servers, wait_until};
 use crate::program::{clockwise, run};
 
 const REDIS: [&str; 2] = ["--engine", "redis"];
@@ -139,16 +139,7 @@ fn down_of_a_folder_that_never_was_is_success() {
 #[test]
 fn a_second_up_is_refused_with_the_holder() {
     let cluster = Cluster::start(&REDIS);
-    let dir = cluster.dir();
-    let second = run(&[
-        "up",
-        "--listen",
-        "127.0.0.1:0",
-        "--admin",
-        "127.0.0.1:0",
-        "--dir",
-        dir.to_str().unwrap(),
-    ]);
+    let second = refused_up(cluster.dir().parent().unwrap(), &[]);
     assert_eq!((second.exit, second.stdout.as_str()), (1, ""));
     assert!(
         second.stderr.contains(&cluster.pid().to_string()),
@@ -196,8 +187,7 @@ fn a_port_in_use_is_named_and_no_server_stays() {
 fn a_folder_keeps_its_engine() {
     let cluster = Cluster::start(&REDIS);
     let folder = cluster.end();
-    let dir = data(folder.path());
-    let up = run(&["up", "--engine", "embedded", "--dir", dir.to_str().unwrap()]);
+    let up = refused_up(folder.path(), &["--engine", "embedded"]);
     assert_eq!(up.exit, 1, "{up:?}");
     assert!(up.stderr.contains("engine redis"), "{up:?}");
 }

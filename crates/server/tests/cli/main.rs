@@ -7,6 +7,7 @@ mod bad_input;
 mod changes;
 mod cluster;
 mod continued;
+mod damage;
 mod lifecycle;
 mod measure;
 mod mistakes;

@@ -91,3 +91,23 @@ fn a_token_of_another_server_is_told_from_none() {
     let token = std::fs::read_to_string(cluster.dir().join("admin.token")).unwrap();
     assert_eq!(ask(token.trim()).exit, 0);
 }
+
+#[test]
+fn numbers_that_are_none_are_told_with_one_that_is() {
+    let long = u64::MAX.to_string();
+    for (args, words) in [
+        (&["throttle", "--bytes", "0.5MiB"][..], "such as 512KiB"),
+        (&["throttle", "--keys", "-1"], "such as 512KiB"),
+        (&["node", "add", "n", "--weight", "-1"], "weight"),
+        (&["node", "set", "n", "--weight", "-1"], "weight"),
+        (&["bench", "--value-bytes", &long], "not in 1..=16777216"),
+        (&["bench", "--connections", &long], "not in 1..=10000"),
+    ] {
+        let told = run(args);
+        assert_eq!((told.exit, told.stdout.as_str()), (2, ""), "{told:?}");
+        assert!(
+            told.stderr.contains("invalid value") && told.stderr.contains(words),
+            "{told:?}"
+        );
+    }
+}

@@ -3,8 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::cluster::{Cluster, data};
-use crate::program::run;
+use crate::cluster::{Cluster, refused_up};
 
 fn node_of(cluster: &Cluster, key: &str) -> String {
     let route = cluster.run(&["route", key, "-o", "json"]).json("Route");
@@ -26,17 +25,7 @@ fn with_hash_tags_keys_of_one_tag_share_a_node_and_can_be_asked_for_together() {
     let node = node_of(&without, &keys[0]);
     assert!(keys.iter().any(|key| node_of(&without, key) != node));
     let folder = without.end();
-    let dir = data(folder.path());
-    let refused = run(&[
-        "up",
-        "--hash-tags",
-        "--listen",
-        "127.0.0.1:0",
-        "--admin",
-        "127.0.0.1:0",
-        "--dir",
-        dir.to_str().unwrap(),
-    ]);
+    let refused = refused_up(folder.path(), &["--hash-tags"]);
     assert_eq!(refused.exit, 1, "{refused:?}");
     assert!(
         refused.stderr.contains("made without --hash-tags"),
@@ -60,8 +49,7 @@ fn scripts_run_only_where_the_pool_was_made_with_them() {
     assert!(script(&without).is_err());
 
     let folder = tempfile::tempdir().unwrap();
-    let dir = data(folder.path());
-    let embedded = run(&["up", "--scripts", "--dir", dir.to_str().unwrap()]);
+    let embedded = refused_up(folder.path(), &["--scripts"]);
     assert_eq!(embedded.exit, 1, "{embedded:?}");
     assert!(embedded.stderr.contains("--engine redis"), "{embedded:?}");
 }
@@ -73,14 +61,7 @@ fn clients_give_the_password_of_the_file_that_only_its_owner_may_read() {
     fs::write(&file, "open-sesame\n").unwrap();
     let path = file.to_str().unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    let dir = data(folder.path());
-    let open_to_all = run(&[
-        "up",
-        "--password-file",
-        path,
-        "--dir",
-        dir.to_str().unwrap(),
-    ]);
+    let open_to_all = refused_up(folder.path(), &["--password-file", path]);
     assert_eq!(open_to_all.exit, 1, "{open_to_all:?}");
     assert!(open_to_all.stderr.contains(path), "{open_to_all:?}");
 

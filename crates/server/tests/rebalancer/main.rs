@@ -8,6 +8,7 @@ mod crash;
 mod every_type;
 mod fence;
 mod join;
+mod leaving;
 mod news;
 mod pool;
 mod restarts;

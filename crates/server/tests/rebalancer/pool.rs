@@ -215,6 +215,14 @@ impl Pool {
         began.elapsed()
     }
 
+    /// From now on what a node acknowledges outlives a kill, however slow the disk is.
+    pub(crate) fn save_always(&self, name: &str) {
+        let reply = self
+            .admin(name)
+            .ask(&[b"CONFIG", b"SET", b"appendfsync", b"always"]);
+        assert_eq!(reply, Value::Simple("OK".into()));
+    }
+
     pub(crate) fn admin(&self, name: &str) -> Client {
         Client::login(&self.servers[name], "default", ADMIN)
     }

@@ -100,7 +100,10 @@ async fn connections_of_the_term_user_that_somebody_kills_cost_a_new_copy_and_no
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_restarts_lets_its_clients_in_again_once_it_is_recognised() {
-    let (mut pool, keys) = filled(&["a"]).await;
+    let mut pool = Pool::start(&["a"]).await;
+    pool.save_always("a");
+    let keys = numbered(5_000);
+    pool.fill(&keys, |key| key.to_vec()).await;
     let before = pool
         .record()
         .await
@@ -125,6 +128,7 @@ async fn a_node_that_restarts_lets_its_clients_in_again_once_it_is_recognised() 
 async fn a_target_that_restarts_before_its_source_is_cleaned_stays_closed_until_somebody_decides() {
     let (mut pool, keys) = filled(&["a"]).await;
     pool.add("c").await;
+    pool.save_always("c");
     pool.apply().await;
     reached(&pool, HandoffState::Flipped).await;
     pool.servers.get_mut("c").unwrap().restart();
@@ -168,6 +172,7 @@ async fn half_way() -> (Pool, Vec<Vec<u8>>) {
     pool.fill(&keys, |key| key.to_vec()).await;
     slowly(&pool).await;
     pool.add("c").await;
+    pool.save_always("c");
     pool.apply().await;
     reached(&pool, HandoffState::Flipped).await;
     // Slower yet: what comes next does not end before it is seen.

@@ -140,6 +140,40 @@ impl FileStore {
         FileStore::start(Shared::new(files, Access::Read), None, options)
     }
 
+    /// Why the last term of leadership is not known, so that nobody can lead; none if it is.
+    ///
+    /// # Errors
+    /// When the file is there and cannot be read.
+    pub async fn term_lost(&self) -> Result<Option<String>, LeadError> {
+        let asked = self.blocking(|shared| {
+            let known = shared.state().term.is_some();
+            match if known {
+                Ok(Term::new(0))
+            } else {
+                shared.last_term()
+            } {
+                Ok(_) => Ok(None),
+                Err(error @ LeadError::TermUnknown { .. }) => Ok(Some(error.to_string())),
+                Err(error) => Err(error),
+            }
+        });
+        asked.await.map_err(|why| LeadError::Unreachable { why })?
+    }
+
+    /// Goes on above this term after the last one was lost: the highest that any node of the pool knows. One
+    /// that is known stays as it is.
+    ///
+    /// Only whoever has asked every node may say so: a term that was used before must not come again.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub async fn restore_term(&self, last: Term) -> Result<(), LeadError> {
+        let restored = self.blocking(move |shared| shared.restore_term(last));
+        restored
+            .await
+            .map_err(|why| LeadError::Unreachable { why })?
+    }
+
     /// The directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
@@ -408,6 +442,21 @@ impl Shared {
                 why: error.into_inner().to_string(),
             })?;
         Ok(state.leaders.begin(name, term))
+    }
+
+    fn restore_term(&self, last: Term) -> Result<(), LeadError> {
+        if self.access == Access::Read {
+            return Err(LeadError::ReadOnly);
+        }
+        let state = self.state();
+        if state.term.is_some() || !matches!(self.last_term(), Err(LeadError::TermUnknown { .. })) {
+            return Ok(());
+        }
+        self.files
+            .store_term(last)
+            .map_err(|error| LeadError::Unreachable {
+                why: error.into_inner().to_string(),
+            })
     }
 
     fn last_term(&self) -> Result<Term, LeadError> {

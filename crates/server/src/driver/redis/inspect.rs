@@ -28,6 +28,7 @@ struct Settings {
     aclfile: String,
     save: String,
     appendfsync: String,
+    stop_writes_on_bgsave_error: String,
 }
 
 /// What the server shows of itself, as far as it does.
@@ -91,12 +92,17 @@ pub(super) async fn inspect(
         memory_used_bytes: sight.info.number("used_memory").unwrap_or(0),
         memory_limit_bytes: limit,
         evicts: limit.is_some() && policy != "noeviction",
+        refuses_writes: refuses_writes(&sight.info, &sight.settings, limit, policy),
         keys: sight.info.keys(),
         clock_ms: sight.clock_ms,
         foreign_writers: names(users.iter().filter(foreign).collect()),
         open_by_default: open_by_default(&users, &sight.settings),
         persisted_users: names(users.iter().filter(persisted).collect()),
         missing_rights: sight.missing_rights,
+        highest_term: users
+            .iter()
+            .filter_map(|user| acl::term_of(user.name))
+            .max(),
         replicas,
         identity,
     })
@@ -117,6 +123,7 @@ async fn look(link: &Link) -> Result<Sight, DriverError> {
                 b"aclfile",
                 b"save",
                 b"appendfsync",
+                b"stop-writes-on-bgsave-error",
             ],
         ),
     ];
@@ -188,6 +195,9 @@ fn read_settings(map: &Value) -> Settings {
             Some("aclfile") => settings.aclfile = value.to_owned(),
             Some("save") => settings.save = value.to_owned(),
             Some("appendfsync") => settings.appendfsync = value.to_owned(),
+            Some("stop-writes-on-bgsave-error") => {
+                settings.stop_writes_on_bgsave_error = value.to_owned();
+            }
             _ => {}
         }
     }
@@ -213,6 +223,38 @@ fn persistence(info: &Info, settings: &Settings) -> Persistence {
     } else {
         Persistence::Snapshots
     }
+}
+
+/// What the server answers `MISCONF` or `OOM` for.
+fn refuses_writes(
+    info: &Info,
+    settings: &Settings,
+    limit: Option<u64>,
+    policy: &str,
+) -> Option<String> {
+    let failed = |field: &str| info.get(field) == Some("err");
+    if info.number("aof_enabled") == Some(1) && failed("aof_last_write_status") {
+        return Some(
+            "it cannot write its append-only file (MISCONF); see its log and the room on its disk"
+                .to_owned(),
+        );
+    }
+    if !settings.save.is_empty()
+        && settings.stop_writes_on_bgsave_error == "yes"
+        && failed("rdb_last_bgsave_status")
+    {
+        return Some(
+            "its last snapshot failed (MISCONF); see its log and the room on its disk".to_owned(),
+        );
+    }
+    let used = info.number("used_memory").unwrap_or(0);
+    // What its buffers take does not count against the limit.
+    let buffers = info.number("mem_not_counted_for_evict").unwrap_or(0);
+    let limit =
+        limit.filter(|limit| policy == "noeviction" && used.saturating_sub(buffers) > *limit)?;
+    Some(format!(
+        "its memory is full (OOM): {used} bytes are used, maxmemory is {limit}"
+    ))
 }
 
 fn open_by_default(users: &[ListedUser<'_>], settings: &Settings) -> Option<String> {

@@ -37,6 +37,10 @@ pub(super) struct Access {
 }
 
 impl Access {
+    pub(super) fn highest_term(&self) -> Option<Term> {
+        self.terms.last_key_value().map(|(term, _)| *term)
+    }
+
     /// Enters as a term. Lower terms, and an earlier entry of the same, are out.
     pub(super) fn enter(&mut self, term: Term) -> Pass {
         self.terms.retain(|other, _| *other > term);

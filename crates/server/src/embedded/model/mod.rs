@@ -180,6 +180,11 @@ impl Model {
         self.data.expire_due(now_ms)
     }
 
+    /// The highest term that has entered.
+    pub fn highest_term(&self) -> Option<Term> {
+        self.access.highest_term()
+    }
+
     /// Enters as a term; ends lower terms' passes and an earlier one of the same.
     pub fn enter(&mut self, term: Term) -> Pass {
         self.access.enter(term)

@@ -31,7 +31,7 @@ fn a_server_is_adopted_and_keeps_its_data_over_its_end() {
     let scratch = tempfile::tempdir().unwrap();
     let servers = servers(scratch.path(), Persist::Aof);
     let id: NodeId = "node-1".parse().unwrap();
-    let first = servers.run(&id, None).unwrap();
+    let mut first = servers.run(&id, None).unwrap();
     set(&servers, first.port, "k", "v");
 
     let again = servers.run(&id, Some(first.port)).unwrap();
@@ -39,14 +39,14 @@ fn a_server_is_adopted_and_keeps_its_data_over_its_end() {
     assert_eq!((again.process, again.port), (first.process, first.port));
 
     let port = first.port;
-    servers.end(first, soon()).unwrap();
+    servers.end(&mut first, soon()).unwrap();
     assert!(
         servers.adopt(&id).unwrap().is_none(),
         "what ended is not adopted"
     );
-    let fresh = servers.run(&id, Some(port)).unwrap();
+    let mut fresh = servers.run(&id, Some(port)).unwrap();
     assert_eq!(get(&servers, port, "k").as_deref(), Some("v"));
-    servers.end(fresh, soon()).unwrap();
+    servers.end(&mut fresh, soon()).unwrap();
     assert!(
         !servers.end_left(&id, soon()).unwrap(),
         "nothing left is fine"
@@ -59,35 +59,35 @@ fn a_server_continues_what_ended_in_good_order_and_what_it_loaded() {
     let mut servers = servers(scratch.path(), Persist::Aof);
     let id: NodeId = "node-1".parse().unwrap();
     let who = |server: &RedisServer| servers.ask(server.port).unwrap().saves;
-    let first = servers.run(&id, None).unwrap();
+    let mut first = servers.run(&id, None).unwrap();
     assert_eq!(first.continues, None, "there was nothing before");
     let (port, run) = (first.port, who(&first));
-    servers.end(first, soon()).unwrap();
+    servers.end(&mut first, soon()).unwrap();
 
-    let second = servers.run(&id, Some(port)).unwrap();
+    let mut second = servers.run(&id, Some(port)).unwrap();
     assert!(run.is_some() && second.continues == run);
     let left = servers.run(&id, Some(port)).unwrap();
     assert_eq!(left.continues, run, "whoever adopts it learns it too");
     second.process.end(Instant::now()).unwrap();
-    servers.end(second, soon()).unwrap();
-    let third = servers.run(&id, Some(port)).unwrap();
+    servers.end(&mut second, soon()).unwrap();
+    let mut third = servers.run(&id, Some(port)).unwrap();
     assert_eq!(third.continues, None, "it was killed");
-    servers.end(third, soon()).unwrap();
+    servers.end(&mut third, soon()).unwrap();
 
     let data = servers.dir.node(&id).unwrap().join("data");
     fs::remove_dir_all(data).unwrap();
-    let fourth = servers.run(&id, Some(port)).unwrap();
+    let mut fourth = servers.run(&id, Some(port)).unwrap();
     assert_eq!(fourth.continues, None, "what was saved is gone");
-    servers.end(fourth, soon()).unwrap();
+    servers.end(&mut fourth, soon()).unwrap();
 
     servers.persist = Persist::None;
-    let fifth = servers.run(&id, Some(port)).unwrap();
+    let mut fifth = servers.run(&id, Some(port)).unwrap();
     assert_eq!(fifth.continues, None, "it loads nothing");
-    servers.end(fifth, soon()).unwrap();
+    servers.end(&mut fifth, soon()).unwrap();
     servers.persist = Persist::Aof;
-    let sixth = servers.run(&id, Some(port)).unwrap();
+    let mut sixth = servers.run(&id, Some(port)).unwrap();
     assert_eq!(sixth.continues, None, "the one before saved nothing");
-    servers.end(sixth, soon()).unwrap();
+    servers.end(&mut sixth, soon()).unwrap();
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn a_stranger_is_not_adopted() {
         Err(RedisServerError::NotRecognised { pid, .. }) => assert_eq!(pid, one.process.pid),
         other => panic!("{other:?}"),
     }
-    for server in [one, two] {
-        servers.end(server, soon()).unwrap();
+    for mut server in [one, two] {
+        servers.end(&mut server, soon()).unwrap();
     }
 }
 
