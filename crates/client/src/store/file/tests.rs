@@ -183,7 +183,8 @@ async fn a_store_that_starts_on_a_damaged_record_says_so_and_where_a_good_one_is
         "{error}"
     );
     assert!(
-        error.contains("history/0000000000000001.json: ") && error.contains("put it back with `cp "),
+        error.contains("history/0000000000000001.json: ")
+            && error.contains("put it back with `cp "),
         "{error}"
     );
     let history = store.history().await.unwrap();
