@@ -11,6 +11,7 @@ mod bad_servers;
 mod copying;
 mod digests;
 mod durable;
+mod expiries;
 mod facts;
 mod fence;
 mod groups;

@@ -2,19 +2,19 @@
 //!
 //! Strings travel as their bytes and everything else as a dump. Nothing is taken before its type and
 //! size are known, so that no server is kept from others for long by one value: what is large is
-//! reported as such and goes in pieces. A string costs its source `PEXPIRETIME` and `GETRANGE` in one round
-//! trip, where strings are expected, and `TYPE` before them in a trip of its own where they are not. Read
-//! again, when it is known to be small, it shares one `MGET` with others; small strings without an expiry
-//! are written by `MSET`.
+//! reported as such and goes in pieces. A string costs its source `GETRANGE`, and `PEXPIRETIME` where any key has
+//! an expiry, in one round trip where strings are expected, and `TYPE` before them in a trip of its own where
+//! they are not. Read again, when it is known to be small, it shares one `MGET` with others; small strings
+//! without an expiry are written by `MSET`.
 
 use bytes::Bytes;
 
 use super::acl::{self, RESERVED_PREFIX};
+use super::expiries::{Expiry, read_with_expiries};
 use super::frame::{Frame, Pipeline};
 use super::link::Link;
 use super::survey::{
-    self, BURST_BYTES, Expiry, Found, HEAD_BYTES, Kind, Look, SMALL_BYTES, lengths, look,
-    unless_changed,
+    BURST_BYTES, Found, HEAD_BYTES, Kind, Look, SMALL_BYTES, lengths, look, unless_changed,
 };
 use crate::driver::{DriverError, Item, Key, Payload, Read, WriteRefused};
 
@@ -73,18 +73,15 @@ pub(super) fn read_scan(frame: &Frame) -> Option<(u64, Vec<Bytes>)> {
 /// one command.
 pub(super) async fn read_small(link: &Link, keys: &[Key]) -> Result<Vec<Read>, DriverError> {
     let keys = &keys[..keys.len().min(KEYS_MAX)];
-    let mut pipeline = Pipeline::with_capacity(keys.len(), 96);
+    let mut pipeline = Pipeline::with_capacity(keys.len(), 32);
     for keys in keys.chunks(SMALL_KEYS) {
         let mut args: Vec<&[u8]> = vec![b"MGET"];
         args.extend(keys.iter().map(Bytes::as_ref));
         pipeline.push(&args);
     }
-    for key in keys {
-        pipeline.push(&[b"PEXPIRETIME", key]);
-    }
-    let mut frames = link.call("MGET", pipeline).await?.into_iter();
+    let (frames, expiries) = read_with_expiries(link, "MGET", keys, pipeline).await?;
     let mut texts = Vec::with_capacity(keys.len());
-    for frame in frames.by_ref().take(keys.len().div_ceil(SMALL_KEYS)) {
+    for frame in frames {
         let frame = link.check("MGET", frame)?;
         let mut strings = frame.strings();
         let count = strings.array().ok_or_else(|| link.odd("MGET", &frame))?;
@@ -95,20 +92,20 @@ pub(super) async fn read_small(link: &Link, keys: &[Key]) -> Result<Vec<Read>, D
     }
     let mut reads = Vec::with_capacity(keys.len());
     let mut others = Vec::new();
-    for (text, expiry) in texts.into_iter().zip(frames) {
-        let expires_at_ms = match (survey::expiry_of(link, &expiry)?, &text) {
-            (Expiry::Gone, _) => {
+    for (rank, text) in texts.into_iter().enumerate() {
+        let expires_at_ms = match (expiries.of(rank), &text) {
+            (Some(Expiry::Gone), _) => {
                 reads.push(Read::Gone);
                 continue;
             }
-            // There, and no string any more.
+            // No string any more: gone, or of another type.
             (_, None) => {
-                others.push(reads.len());
+                others.push(rank);
                 reads.push(Read::Gone);
                 continue;
             }
-            (Expiry::Never, Some(_)) => None,
-            (Expiry::At(ms), Some(_)) => Some(ms),
+            (None | Some(Expiry::Never), Some(_)) => None,
+            (Some(Expiry::At(ms)), Some(_)) => Some(ms),
         };
         reads.push(Read::Item(Item {
             payload: Payload::Text(text.unwrap_or_default()),

@@ -157,6 +157,12 @@ impl Pipeline {
         self.commands += 1;
     }
 
+    /// The commands of another behind these.
+    pub(super) fn append(&mut self, other: Self) {
+        self.bytes.extend_from_slice(&other.bytes);
+        self.commands += other.commands;
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.commands == 0
     }

@@ -38,12 +38,21 @@ impl Info {
 
     /// Keys in database 0.
     pub(super) fn keys(&self) -> u64 {
-        let of_database = |line: &str| {
-            line.split(',')
-                .find_map(|field| field.strip_prefix("keys=")?.parse().ok())
-        };
+        self.of_keyspace("keys=").unwrap_or(0)
+    }
+
+    /// Keys in database 0 that have an expiry; `None` where the server does not say.
+    pub(super) fn keys_with_expiry(&self) -> Option<u64> {
+        self.of_keyspace("expires=")
+    }
+
+    fn of_keyspace(&self, field: &str) -> Option<u64> {
         // A database without keys has no line.
-        self.get("db0").and_then(of_database).unwrap_or(0)
+        let Some(line) = self.get("db0") else {
+            return Some(0);
+        };
+        line.split(',')
+            .find_map(|pair| pair.strip_prefix(field)?.parse().ok())
     }
 
     /// Addresses of connected replicas.
@@ -92,6 +101,10 @@ mod tests {
         assert_eq!(info.keys(), 12);
         assert_eq!(info.replicas(), ["10.0.0.1:6380", "[::1]:6381"]);
         assert_eq!(info.number("connected_slaves"), Some(2));
-        assert_eq!(Info::parse(b"# Keyspace\r\n").keys(), 0);
+        let empty = Info::parse(b"# Keyspace\r\n");
+        assert_eq!((empty.keys(), empty.keys_with_expiry()), (0, Some(0)));
+        let some = Info::parse(b"db0:keys=12,expires=3,avg_ttl=9\r\ndb1:keys=1,expires=1\r\n");
+        assert_eq!((some.keys(), some.keys_with_expiry()), (12, Some(3)));
+        assert_eq!(Info::parse(b"db0:keys=12\r\n").keys_with_expiry(), None);
     }
 }

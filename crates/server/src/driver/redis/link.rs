@@ -151,6 +151,8 @@ pub(super) struct Link {
     abilities: Abilities,
     // Whether the keys looked at last were all strings.
     texts: AtomicBool,
+    // Whether the server had keys with an expiry when it was last asked.
+    expiries: AtomicBool,
     call_patience: Duration,
     requests: mpsc::Sender<Request>,
     /// Why the connection ended, once it has.
@@ -181,6 +183,7 @@ impl Link {
             greeting,
             abilities: Abilities::default(),
             texts: AtomicBool::new(false),
+            expiries: AtomicBool::new(false),
             call_patience: patience.call,
             requests,
             ended,
@@ -205,6 +208,15 @@ impl Link {
 
     pub(super) fn expect_texts(&self, texts: bool) {
         self.texts.store(texts, Ordering::Relaxed);
+    }
+
+    /// Whether keys are expected to have expiries: again only a guess.
+    pub(super) fn expects_expiries(&self) -> bool {
+        self.expiries.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn expect_expiries(&self, expiries: bool) {
+        self.expiries.store(expiries, Ordering::Relaxed);
     }
 
     /// How long one call is waited for.

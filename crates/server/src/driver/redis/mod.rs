@@ -1,7 +1,7 @@
 //! Redis and Valkey nodes, version 7 and later.
 //!
 //! In reading order: `link` is a connection, `greeting` its beginning, `frame` what travels on it; `acl` says who may do
-//! what, `server` applies it to one server, `inspect` looks before a change; `survey` and
+//! what, `server` applies it to one server, `inspect` looks before a change; `survey`, `expiries` and
 //! `copy` move values, `pieces` and `streams` those that are too large, `stream_groups` what of those is
 //! not tracked, `digest` compares;
 //! `track` is the stream of dirty keys, `durable` waits for the disk, and `session` puts
@@ -12,6 +12,7 @@ mod copy;
 mod digest;
 mod durable;
 mod elements;
+mod expiries;
 mod frame;
 mod greeting;
 mod info;

@@ -15,13 +15,12 @@ use clockwise_client::resp::Value;
 use super::acl::RESERVED_PREFIX;
 use super::copy::{read_scan, remove, written};
 use super::elements::{self, Place, with_field_expiries};
+use super::expiries::Expiry;
 use super::frame::{Frame, Pipeline};
 use super::link::Link;
 use super::stream_pieces;
 use super::streams::{self, After};
-use super::survey::{
-    Expiry, Kind, Shape, clock_ms, expiry_of, lengths, push_weight, survey, unless_changed, weight,
-};
+use super::survey::{Kind, Shape, clock_ms, lengths, push_weight, survey, unless_changed, weight};
 use crate::driver::{DriverError, Key, OfKeys, Piece, PieceCursor, PieceRead, WriteRefused};
 
 /// About this many bytes a piece.
@@ -167,7 +166,7 @@ async fn read_elements(link: &Link, key: &Key, mut place: Place) -> Result<Piece
         let [expiry, frame] = frames.as_slice() else {
             return Err(link.peer().refused("HSCAN", "no reply"));
         };
-        let expires_at_ms = match expiry_of(link, expiry)? {
+        let expires_at_ms = match Expiry::read(link, expiry)? {
             Expiry::Gone => return Ok(PieceRead::Gone),
             Expiry::Never => None,
             Expiry::At(ms) => Some(ms),

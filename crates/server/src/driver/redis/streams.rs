@@ -16,9 +16,10 @@
 use bytes::Bytes;
 use clockwise_client::resp::Value;
 
+use super::expiries::Expiry;
 use super::frame::{Frame, Pipeline};
 use super::link::Link;
-use super::survey::{Expiry, expiry_of, read_clock, unless_changed};
+use super::survey::{read_clock, unless_changed};
 use crate::driver::{DriverError, Key};
 
 /// Entries, and pending deliveries of one group, in one piece.
@@ -326,7 +327,7 @@ pub(super) async fn look_at(
     let [expiry, info, groups, entries] = frames.as_slice() else {
         return Err(link.peer().refused("XRANGE", "no reply"));
     };
-    let expires_at_ms = match expiry_of(link, expiry)? {
+    let expires_at_ms = match Expiry::read(link, expiry)? {
         Expiry::Gone => return Ok(None),
         Expiry::Never => None,
         Expiry::At(ms) => Some(ms),

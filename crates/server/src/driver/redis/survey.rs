@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::expiries::{Expiries, Expiry, read_with_expiries};
 use super::frame::{Frame, Pipeline};
 use super::link::Link;
 use crate::driver::{DriverError, Key};
@@ -125,7 +126,7 @@ fn found(link: &Link, kind: &Frame, expiry: &Frame) -> Result<Option<Found>, Dri
     let Some(kind) = Kind::parse(&name) else {
         return Ok(None);
     };
-    Ok(match expiry_of(link, expiry)? {
+    Ok(match Expiry::read(link, expiry)? {
         Expiry::Gone => None,
         Expiry::Never => Some(Found {
             kind,
@@ -155,7 +156,7 @@ pub(super) enum Look {
 }
 
 /// Type and expiry of each key, with the beginning of a string or the size of anything else: one round
-/// trip and two commands a key where the last look showed strings alone, otherwise two and three.
+/// trip and one or two commands a key where the last look showed strings alone, otherwise two trips and three.
 pub(super) async fn look(link: &Link, keys: &[Key]) -> Result<Vec<Look>, DriverError> {
     if link.expects_texts() {
         return look_for_texts(link, keys).await;
@@ -170,24 +171,22 @@ pub(super) async fn look(link: &Link, keys: &[Key]) -> Result<Vec<Look>, DriverE
 /// error reply is counted by servers, so that one makes the next look go by type again.
 async fn look_for_texts(link: &Link, keys: &[Key]) -> Result<Vec<Look>, DriverError> {
     let head_end = (HEAD_BYTES - 1).to_string();
-    let mut pipeline = Pipeline::with_capacity(2 * keys.len(), 64);
+    let mut pipeline = Pipeline::with_capacity(keys.len(), 64);
     for key in keys {
-        pipeline.push(&[b"PEXPIRETIME", key]);
         pipeline.push(&[b"GETRANGE", key, b"0", head_end.as_bytes()]);
     }
-    let frames = link.call("GETRANGE", pipeline).await?;
+    let (frames, expiries) = read_with_expiries(link, "GETRANGE", keys, pipeline).await?;
     let mut looks = Vec::with_capacity(keys.len());
     let mut others = Vec::new();
-    let mut pairs = frames.into_iter();
-    while let (Some(expiry), Some(frame)) = (pairs.next(), pairs.next()) {
-        let expires_at_ms = match expiry_of(link, &expiry)? {
-            // What the other reply says came into being between the two: somebody touched it.
-            Expiry::Gone => {
+    for (rank, frame) in frames.into_iter().enumerate() {
+        let expires_at_ms = match expiries.of(rank) {
+            // What the other reply says went away between the two: somebody touched it.
+            Some(Expiry::Gone) => {
                 looks.push(Look::Gone);
                 continue;
             }
-            Expiry::Never => None,
-            Expiry::At(ms) => Some(ms),
+            None | Some(Expiry::Never) => None,
+            Some(Expiry::At(ms)) => Some(ms),
         };
         let Some(frame) = unless_changed(link, "GETRANGE", frame)? else {
             others.push(looks.len());
@@ -195,6 +194,12 @@ async fn look_for_texts(link: &Link, keys: &[Key]) -> Result<Vec<Look>, DriverEr
             continue;
         };
         let head = frame.text().ok_or_else(|| link.odd("GETRANGE", &frame))?;
+        if head.is_empty() && expiries == Expiries::Nowhere {
+            // An empty string, or none at all.
+            others.push(looks.len());
+            looks.push(Look::Gone);
+            continue;
+        }
         let kind = Kind::TEXT;
         let found = Found {
             kind,
@@ -203,9 +208,11 @@ async fn look_for_texts(link: &Link, keys: &[Key]) -> Result<Vec<Look>, DriverEr
         looks.push(Look::Text { found, head });
     }
     if !others.is_empty() {
-        link.expect_texts(false);
         let keys: Vec<Key> = others.iter().map(|&rank| keys[rank].clone()).collect();
         for (rank, look) in others.into_iter().zip(look_by_type(link, &keys).await?) {
+            if matches!(look, Look::Other { .. }) {
+                link.expect_texts(false);
+            }
             looks[rank] = look;
         }
     }
@@ -245,28 +252,6 @@ async fn look_by_type(link: &Link, keys: &[Key]) -> Result<Vec<Look>, DriverErro
         Ok(Look::Text { found, head })
     });
     looks.collect()
-}
-
-/// The reply of `PEXPIRETIME`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expiry {
-    Gone,
-    Never,
-    At(u64),
-}
-
-pub(super) fn expiry_of(link: &Link, frame: &Frame) -> Result<Expiry, DriverError> {
-    match frame.integer() {
-        Some(-2) => Ok(Expiry::Gone),
-        Some(-1) => Ok(Expiry::Never),
-        Some(ms) => u64::try_from(ms)
-            .map(Expiry::At)
-            .map_err(|_| link.odd("PEXPIRETIME", frame)),
-        None => {
-            let frame = link.check("PEXPIRETIME", frame.clone())?;
-            Err(link.odd("PEXPIRETIME", &frame))
-        }
-    }
 }
 
 /// Adds the question how many bytes of memory a key takes (a few of its elements are measured).
