@@ -18,7 +18,7 @@ impl Lane {
 /// Bounds of one copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Keys in a batch.
+    /// Keys in a batch. Everybody else at the server waits for as many to be read or written.
     pub batch_keys_max: usize,
     /// Bytes a batch is estimated to hold; a server is stalled for as long as it serialises them.
     pub batch_bytes_max: u64,
@@ -35,7 +35,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            batch_keys_max: 256,
+            batch_keys_max: 64,
             batch_bytes_max: 1 << 20,
             listed_keys_max: 8_192,
             dirty_bytes_max: 32 << 20,

@@ -1,31 +1,39 @@
 //! How much of a copy is under way at once, so that the source keeps answering everybody else.
 //!
-//! Additive increase, multiplicative decrease over the number of batches in flight: a probe that was
-//! answered late halves it, one answered soon adds one. The measure is the source's own response to a
-//! small command, since that is what its clients feel.
+//! Additive increase, multiplicative decrease over the number of batches in flight, steered by delay: how
+//! much later than at its quickest the source answers a small command. That is what its clients feel, and
+//! unlike the answer's whole time it says the same of a server on loopback and of one far away.
 
-/// Batches in flight at one source at the start. Two keep a source busy on loopback.
-const WINDOW_START: u32 = 4;
-/// More than this gains nothing: the server works on one command at a time.
-const WINDOW_MAX: u32 = 8;
-/// A probe above this halves the window. Clients at the source are promised 2 ms at the 99th percentile.
-const PROBE_LATE_US: u64 = 1_500;
-/// A probe below this widens the window.
-const PROBE_SOON_US: u64 = 700;
+/// Batches in flight at one source at the start. One keeps a source on loopback busy for most of the time.
+const WINDOW_START: u32 = 1;
+/// Enough for one source that is some milliseconds away.
+const WINDOW_MAX: u32 = 16;
+/// A delay above this halves the window. Clients at the source are promised 2 ms at the 99th percentile.
+const DELAY_LATE_US: u64 = 600;
+/// A delay below this widens the window: nobody waits at the server.
+const DELAY_SOON_US: u64 = 60;
+/// The quickest answer is that of so many probes, or up to twice as many: the way to a server may change.
+const PROBES_PER_TERM: u32 = 50;
 
 /// The number of batches that may be in flight at one source.
 ///
 /// ```
 /// use clockwise_cluster::copier::Pace;
 /// let mut pace = Pace::new();
-/// let before = pace.window();
+/// for _ in 0..5 {
+///     pace.observe(400); // microseconds: a server across the room, answering at once
+/// }
+/// assert_eq!(pace.window(), 6);
 /// pace.observe(5_000);
-/// assert!(pace.window() < before);
+/// assert_eq!(pace.window(), 3);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Pace {
     // Invariant: 1 to WINDOW_MAX.
     window: u32,
+    // The quickest answers of this term and of the one before.
+    quickest_us: [u64; 2],
+    probes: u32,
 }
 
 impl Pace {
@@ -34,6 +42,8 @@ impl Pace {
     pub fn new() -> Self {
         Self {
             window: WINDOW_START,
+            quickest_us: [u64::MAX; 2],
+            probes: 0,
         }
     }
 
@@ -45,9 +55,17 @@ impl Pace {
 
     /// Takes in how long the source took to answer a small command.
     pub fn observe(&mut self, probe_us: u64) {
-        if probe_us > PROBE_LATE_US {
+        let [now, before] = &mut self.quickest_us;
+        *now = probe_us.min(*now);
+        let delay_us = probe_us - (*now).min(*before);
+        self.probes += 1;
+        if self.probes == PROBES_PER_TERM {
+            self.probes = 0;
+            self.quickest_us = [u64::MAX, self.quickest_us[0]];
+        }
+        if delay_us > DELAY_LATE_US {
             self.window = (self.window / 2).max(1);
-        } else if probe_us < PROBE_SOON_US {
+        } else if delay_us < DELAY_SOON_US {
             self.window = (self.window + 1).min(WINDOW_MAX);
         }
     }
@@ -64,21 +82,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_source_gets_one_batch_at_a_time_and_a_quick_one_all_of_them() {
+    fn a_source_that_answers_late_gets_one_batch_at_a_time_and_one_that_does_not_all_of_them() {
+        for way_us in [0, 80, 20_000] {
+            let mut pace = Pace::new();
+            for _ in 0..WINDOW_MAX {
+                pace.observe(way_us + DELAY_SOON_US - 1);
+            }
+            assert_eq!(pace.window(), WINDOW_MAX, "{way_us} us away");
+            pace.observe(way_us + DELAY_SOON_US + 300);
+            assert_eq!(pace.window(), WINDOW_MAX, "between the bounds it stays");
+            for _ in 0..WINDOW_MAX {
+                pace.observe(way_us + 2 * DELAY_LATE_US);
+            }
+            assert_eq!(pace.window(), 1, "{way_us} us away");
+        }
+    }
+
+    #[test]
+    fn a_way_that_became_longer_is_taken_as_it_is_after_a_while() {
         let mut pace = Pace::new();
-        for _ in 0..10 {
-            pace.observe(PROBE_LATE_US + 1);
+        pace.observe(100);
+        for _ in 0..2 * PROBES_PER_TERM {
+            pace.observe(3_000);
         }
-        assert_eq!(pace.window(), 1);
-        for _ in 0..10 {
-            pace.observe(PROBE_SOON_US - 1);
-        }
-        assert_eq!(pace.window(), WINDOW_MAX);
-        pace.observe(1_000);
-        assert_eq!(
-            pace.window(),
-            WINDOW_MAX,
-            "between the two bounds nothing changes"
-        );
+        let window = pace.window();
+        pace.observe(3_000);
+        assert!(pace.window() > window, "nobody waits at this server");
     }
 }

@@ -20,7 +20,7 @@ use super::{Done, Engine, Job, SCAN_COUNT};
 use crate::driver::Key;
 
 /// Keys that are compared in one round trip.
-const BATCH_KEYS_MAX: usize = 256;
+const BATCH_KEYS_MAX: usize = 64;
 /// Listed keys that wait to be compared before a listing pauses.
 const WAITING_KEYS_MAX: usize = 4_096;
 
