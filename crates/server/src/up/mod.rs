@@ -8,6 +8,7 @@ pub mod down;
 pub mod error;
 pub mod first;
 pub mod fleet;
+mod own_thread;
 pub mod process;
 pub mod redis_server;
 mod retire;

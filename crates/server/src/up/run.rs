@@ -24,6 +24,7 @@ use super::data_dir::{
 use super::error::{Listens, UpError};
 use super::first::{self, First, FirstError, Wish};
 use super::fleet::{Fleet, Which};
+use super::own_thread::OwnThread;
 use super::redis_server::{Persist, RedisServers};
 use super::settings::{Engine, Settings, SettingsError};
 use super::{continued, process, retire, terms, views};
@@ -290,6 +291,8 @@ struct Cluster {
     epoch: Epoch,
     router: Arc<RouterHandle>,
     rebalancer: Arc<RebalancerHandle>,
+    // Where the rebalancer runs.
+    _mover: OwnThread,
     admin: AdminServer,
     ending: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
@@ -305,12 +308,19 @@ impl Cluster {
         let record = continued::recognise(store.as_ref(), &*driver, record, &pasts).await;
         let (views, viewer) = views::publish(&record, store.as_ref())?;
         let retirer = retire::follow(store.as_ref(), ground.fleet.clone());
-        let rebalancer = Arc::new(rebalancer::start(RebalancerConfig {
-            store: Arc::clone(&store),
-            driver: Arc::clone(&driver),
-            pool_key: ground.pool_key.clone(),
-            name: "rebalancer".to_owned(),
-        }));
+        let mover = OwnThread::start("rebalancer").map_err(|source| UpError::System {
+            what: "a thread for the rebalancer",
+            source,
+        })?;
+        let rebalancer = {
+            let _there = mover.enter();
+            Arc::new(rebalancer::start(RebalancerConfig {
+                store: Arc::clone(&store),
+                driver: Arc::clone(&driver),
+                pool_key: ground.pool_key.clone(),
+                name: "rebalancer".to_owned(),
+            }))
+        };
         wait_for_doors(&rebalancer).await;
         let router = Arc::new(start_router(options, ground, views.clone())?);
         ground
@@ -334,6 +344,7 @@ impl Cluster {
             epoch: record.epoch(),
             router,
             rebalancer,
+            _mover: mover,
             admin,
             ending,
             tasks,
