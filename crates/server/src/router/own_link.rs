@@ -13,6 +13,8 @@
 //! *Bounds.* There are so many of them at a time as [`Limits`](super::Limits) allow; each step has a
 //! deadline; one that is not needed closes after a second.
 
+mod events;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,21 +23,19 @@ use clockwise_client::credentials::{client_password, client_user};
 use clockwise_client::resp::Protocol;
 use clockwise_client::routing::{Effect, Millis, NodeSlot, Obstacle, Target};
 use clockwise_cluster::Route;
-use mio::event::Event;
 
 use super::blocking::Errand;
-use super::client::{Pause, Phase};
+use super::client::Phase;
 use super::dispatch::Sending;
-use super::limits::OWN_LINK_REST_MS;
 use super::mailbox::Message;
-use super::node_link::{Answered, Credential, Login, NodeLink, Origin};
+use super::node_link::{Credential, NodeLink, Origin};
 use super::nodes::LinkError;
 use super::refusal;
 use super::reply_queue::Sequence;
-use super::worker::{Turn, Worker, own_token, place_of};
+use super::worker::{Turn, Worker, own_token};
 
-/// How many reads from it before others get their turn.
-const READS_PER_TURN: usize = 8;
+/// How often a connection is made for one request, if each ends before the request has left.
+const MADE_MAX: u32 = 3;
 
 /// What a node watches over a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,8 @@ pub(super) struct OwnLink {
     target: Option<Target>,
     /// The attempt to make it, so that a name looked up late is not taken for this one's.
     attempt: u64,
+    /// How often one was made for the request at the front.
+    made: u32,
     stage: Stage,
     /// The view has another target: it closes with the answer that is due.
     stale: bool,
@@ -108,6 +110,7 @@ impl OwnLink {
             link: None,
             target: None,
             attempt: 0,
+            made: 0,
             stage: Stage::Idle { since: now },
             stale: false,
             watch: Watch::Nothing,
@@ -243,7 +246,7 @@ impl Worker {
                     ..Sending::first(origin, ask.effect, turn)
                 };
                 link.push(&sending, now, write);
-                own.waiting_since = None;
+                (own.waiting_since, own.made) = (None, 0);
                 own.stage = Stage::Asked {
                     until: now.after(ask.reply_ms_max),
                 };
@@ -254,6 +257,10 @@ impl Worker {
                     self.end_own_link(turn, place, &error.into());
                 }
                 Outcome::Pending
+            }
+            // It lets us in and leaves, again and again.
+            _ if own.made >= MADE_MAX => {
+                Outcome::Failed(refusal::not_sent(Obstacle::Connecting, name, epoch))
             }
             _ => match self.begin_own_link(turn, place, slot) {
                 Ok(()) => Outcome::Pending,
@@ -270,7 +277,7 @@ impl Worker {
         };
         if let Some(own) = client.own.as_mut() {
             own.stage = Stage::Idle { since: turn.now };
-            (own.waiting_since, own.errand) = (None, None);
+            (own.waiting_since, own.errand, own.made) = (None, None, 0);
         }
         if draining {
             client.phase = Phase::Leaving;
@@ -316,6 +323,7 @@ impl Worker {
         let (serial, protocol) = (client.serial, client.protocol);
         if let Some(own) = client.own.as_mut() {
             own.counted = true;
+            own.made += 1;
             own.attempt = attempt;
             own.stale = false;
             own.stage = Stage::Connecting { since: turn.now };
@@ -407,265 +415,4 @@ impl Worker {
             Err(error) => self.end_own_link(turn, place, &error.into()),
         }
     }
-
-    /// Something happened at the socket.
-    pub(super) fn own_event(&mut self, turn: &Turn, event: &Event) {
-        let place = place_of(event.token());
-        let own = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut());
-        let Some(link) = own.and_then(|own| own.link.as_mut()) else {
-            return;
-        };
-        link.peer_done |= event.is_read_closed();
-        if (event.is_writable() || event.is_error())
-            && let Err(error) = link.now_writable()
-        {
-            return self.end_own_link(turn, place, &error.into());
-        }
-        if event.is_readable() || event.is_read_closed() {
-            self.own_readable(turn, place);
-        }
-    }
-
-    /// Reads what the node has sent.
-    pub(super) fn own_readable(&mut self, turn: &Turn, place: usize) {
-        let own = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut());
-        let Some(mut link) = own.and_then(|own| own.link.take()) else {
-            return;
-        };
-        let mut scratch = std::mem::take(&mut self.node_scratch);
-        let read = read(&mut link, &mut scratch);
-        self.keep_node_scratch(scratch);
-        let slot = link.slot;
-        let Some(own) = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut())
-        else {
-            return;
-        };
-        own.link = Some(link);
-        match read {
-            Ok(Read { news, more }) => {
-                match news {
-                    Some(News::Open) => own.stage = Stage::Idle { since: turn.now },
-                    Some(News::Answer(answer)) => own.stage = Stage::Answered(answer),
-                    None => {}
-                }
-                let (news, over) = (
-                    !matches!(own.stage, Stage::Asked { .. } | Stage::Connecting { .. }),
-                    own.stale,
-                );
-                if more {
-                    self.ready_own.push(place);
-                }
-                if news && over {
-                    self.close_own_link(place);
-                }
-                if news {
-                    self.queue(place);
-                }
-                self.list_client(place);
-            }
-            Err(error) => {
-                if let Some(stats) = self.counters.node(slot.0) {
-                    stats.errors += 1;
-                }
-                self.end_own_link(turn, place, &error);
-            }
-        }
-    }
-
-    /// The connection is over: what was asked gets an answer that says what is known.
-    fn end_own_link(&mut self, turn: &Turn, place: usize, error: &LinkError) {
-        let epoch = turn.view.epoch();
-        let Some(own) = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut())
-        else {
-            return;
-        };
-        let name = own.target.as_ref().map_or("?", |target| target.id.as_str());
-        tracing::debug!(node = name, %error, "a client's own connection ended");
-        let lost = own.link.as_ref().and_then(|link| link.lost().next());
-        let text = match own.stage {
-            Stage::Connecting { .. } => {
-                let obstacle = match error {
-                    LinkError::Denied => Obstacle::Denied,
-                    _ => Obstacle::Connecting,
-                };
-                Some(refusal::not_sent(obstacle, name, epoch))
-            }
-            Stage::Asked { .. } => Some(match lost {
-                Some(lost) if lost.sent && lost.request.effect == Effect::Write => {
-                    refusal::unknown(name, epoch)
-                }
-                _ => refusal::lost_read(name, epoch),
-            }),
-            _ => None,
-        };
-        if let Some(text) = text {
-            own.stage = Stage::Failed(text);
-            self.queue(place);
-        }
-        self.close_own_link(place);
-    }
-
-    /// Closes the connection, if there is one; what was watched over it is lost.
-    pub(super) fn close_own_link(&mut self, place: usize) {
-        let Some(own) = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut())
-        else {
-            return;
-        };
-        if own.watch == Watch::Kept {
-            own.watch = Watch::Lost;
-        }
-        own.stale = false;
-        if std::mem::take(&mut own.counted) {
-            self.shared.own_links.fetch_sub(1, Ordering::Relaxed);
-        }
-        if let Some(link) = own.link.take() {
-            link.close(self.poll.registry());
-        }
-    }
-
-    /// A later view is in force: connections of earlier generations end, and what waited may go on.
-    pub(super) fn review_own_links(&mut self) {
-        let places: Vec<usize> = self.own_places.iter().copied().collect();
-        for place in places {
-            let Some(client) = self.clients.get(place) else {
-                continue;
-            };
-            let waits = client.pause == Some(Pause::Own);
-            let Some(own) = client.own.as_mut() else {
-                continue;
-            };
-            let index = own
-                .target
-                .as_ref()
-                .and_then(|target| self.view.index_of(&target.id));
-            let current =
-                index.and_then(|index| self.traffic.target(self.traffic.slot(index.get())));
-            let same = current.is_some() && current == own.target.as_ref();
-            match own.stage {
-                Stage::Asked { .. } => own.stale = !same,
-                Stage::Connecting { .. } if !same => {
-                    own.stage = Stage::Idle { since: self.now };
-                    self.close_own_link(place);
-                    self.queue(place);
-                }
-                Stage::Connecting { .. } => {}
-                _ => {
-                    if !same {
-                        self.close_own_link(place);
-                    }
-                    if waits {
-                        self.queue(place);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Lets time pass: what takes too long ends, and what nobody needs.
-    pub(super) fn tick_own_links(&mut self, turn: &Turn) {
-        let places: Vec<usize> = self.own_places.iter().copied().collect();
-        let (connect_ms_max, hold_ms_max) = (
-            self.shared.limits.traffic.connect_ms_max,
-            self.shared.limits.traffic.hold.wait_ms_max,
-        );
-        for place in places {
-            let Some(client) = self.clients.get(place) else {
-                self.own_places.remove(&place);
-                continue;
-            };
-            let waits = client.pause == Some(Pause::Own);
-            let Some(own) = client.own.as_mut() else {
-                self.own_places.remove(&place);
-                continue;
-            };
-            match own.stage {
-                Stage::Connecting { since } if turn.now.since(since) >= connect_ms_max => {
-                    self.end_own_link(turn, place, &LinkError::Late(connect_ms_max));
-                }
-                Stage::Asked { until } if until <= turn.now => {
-                    let ms_max = self.shared.limits.reply_ms_max;
-                    self.end_own_link(turn, place, &LinkError::Late(ms_max));
-                }
-                Stage::Idle { .. } if waits => {
-                    let since = own.waiting_since.unwrap_or(turn.now);
-                    if turn.now.since(since) >= hold_ms_max {
-                        self.queue(place);
-                    }
-                }
-                Stage::Idle { since }
-                    if own.watch == Watch::Nothing && turn.now.since(since) >= OWN_LINK_REST_MS =>
-                {
-                    self.close_own_link(place);
-                    if let Some(client) = self.clients.get(place) {
-                        client.own = None;
-                    }
-                    self.own_places.remove(&place);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Whether time passing can end anything of them.
-    pub(super) fn own_links_need_ticks(&self) -> bool {
-        !self.own_places.is_empty()
-    }
-}
-
-enum News {
-    /// The node has let us in.
-    Open,
-    Answer(Vec<u8>),
-}
-
-struct Read {
-    news: Option<News>,
-    /// There may be more to read.
-    more: bool,
-}
-
-fn read(link: &mut NodeLink, scratch: &mut Vec<u8>) -> Result<Read, LinkError> {
-    let mut news = None;
-    for _ in 0..READS_PER_TURN {
-        let Some(received) = link.receive(scratch)? else {
-            return Ok(Read { news, more: false });
-        };
-        let mut at = 0;
-        while let Some(reply) = link.next_reply(&scratch[at..])? {
-            let bytes = &scratch[at..at + reply.bytes];
-            at += reply.bytes;
-            if reply.is_push() {
-                continue;
-            }
-            if !link.is_open() {
-                match link.log_in(bytes) {
-                    Login::Done => news = Some(News::Open),
-                    Login::Denied => return Err(LinkError::Denied),
-                    Login::Refused(words) => return Err(LinkError::Refused(words)),
-                }
-            } else if let Answered::Whole { words, .. } = link.answered(bytes)? {
-                news = Some(News::Answer(words.unwrap_or_else(|| bytes.to_vec())));
-            }
-        }
-        link.keep(scratch, at);
-        if !received.more {
-            return Ok(Read { news, more: false });
-        }
-    }
-    Ok(Read { news, more: true })
 }

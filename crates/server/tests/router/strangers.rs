@@ -24,6 +24,15 @@ struct Stranger {
 
 impl Stranger {
     fn saying(hello: &'static [u8], answer: &'static [u8]) -> Self {
+        Self::talking(move |socket| talk(socket, hello, answer, usize::MAX))
+    }
+
+    /// The same, but it closes each connection with its first answer.
+    fn leaving_with(hello: &'static [u8], answer: &'static [u8]) -> Self {
+        Self::talking(move |socket| talk(socket, hello, answer, 2))
+    }
+
+    fn talking(talk: impl Fn(TcpStream) + Copy + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (taken, ending) = (
@@ -40,7 +49,7 @@ impl Stranger {
                 let socket = socket.unwrap();
                 count.fetch_add(1, Ordering::Relaxed);
                 let speaking = socket.try_clone().unwrap();
-                let talk = thread::spawn(move || talk(speaking, hello, answer));
+                let talk = thread::spawn(move || talk(speaking));
                 connections.push((socket, talk));
             }
             for (socket, talk) in connections {
@@ -58,16 +67,21 @@ impl Stranger {
     }
 }
 
-/// Answers whatever comes in one piece as one request.
-fn talk(mut socket: TcpStream, hello: &[u8], answer: &[u8]) {
+/// Answers whatever comes in one piece as one request, and so many of them.
+fn talk(mut socket: TcpStream, hello: &[u8], answer: &[u8], answers: usize) {
     let mut request = [0; 1 << 12];
     let mut words = hello;
-    while socket.read(&mut request).is_ok_and(|read| read > 0) {
+    for _ in 0..answers {
+        if !socket.read(&mut request).is_ok_and(|read| read > 0) {
+            return;
+        }
         if socket.write_all(words).is_err() {
             return;
         }
         words = answer;
     }
+    // Whoever has closed it before has heard all there was.
+    let _closed = socket.shutdown(Shutdown::Both);
 }
 
 impl Drop for Stranger {
@@ -164,6 +178,35 @@ fn an_answer_that_nobody_asked_for_is_nobodys() {
         wait_until("its connection is another one each time", || {
             stranger.taken.load(Ordering::Relaxed) >= round
         });
+    }
+}
+
+#[test]
+fn an_answer_to_who_waits_counts_also_when_the_connection_ends_behind_it() {
+    let stranger = Stranger::leaving_with(HELLO, b"*2\r\n$1\r\nk\r\n$1\r\ne\r\n");
+    let pool = beside(&stranger, patient());
+    let key = key_of(&pool, "a0");
+    for round in 0..50 {
+        // Each client has a connection of its own.
+        let mut client = pool.client();
+        let popped = Value::Array(vec![bulk("k"), bulk("e")]);
+        assert_eq!(client.call(&["BLPOP", &key, "0"]), popped, "round {round}");
+    }
+    // One that only lets in is told of.
+    let stranger = Stranger::talking(|socket| talk(socket, HELLO, b"", 1));
+    let pool = beside(&stranger, patient());
+    let Value::Error(text) = pool.client().call(&["BLPOP", &key_of(&pool, "a0"), "0"]) else {
+        panic!("nobody answers")
+    };
+    assert!(text.contains("node a0"), "{text}");
+    // One more than was asked for is still no doubt about the first.
+    let stranger = Stranger::saying(HELLO, b"*2\r\n$1\r\nk\r\n$1\r\ne\r\n+more\r\n");
+    let pool = beside(&stranger, patient());
+    for round in 0..50 {
+        let mut client = pool.client();
+        let popped = Value::Array(vec![bulk("k"), bulk("e")]);
+        let key = key_of(&pool, "a0");
+        assert_eq!(client.call(&["BLPOP", &key, "0"]), popped, "round {round}");
     }
 }
 
