@@ -3,7 +3,7 @@
 use clockwise_dialects::article;
 use clockwise_placement::{
     Algorithm, Edit, EditError, Jump, Maglev, Member, Modulo, Rendezvous, Ring, RingSpec,
-    SLOTS_DEFAULT, Scheme, Slots, SlotsSpec, Weight,
+    SLOTS_DEFAULT, Scheme, Slots, SlotsSpec,
 };
 use serde::{Deserialize, Serialize};
 
@@ -78,16 +78,6 @@ impl Rules {
     /// Places these nodes afresh.
     pub(super) fn build(&self, members: Vec<Member>) -> Result<Box<dyn Algorithm>, EditError> {
         let scheme = self.scheme.scheme();
-        let numbered = match self.algorithm {
-            Name::Jump => Some("jump"),
-            Name::Modulo => Some("modulo"),
-            _ => None,
-        };
-        let is_weighted = members.iter().any(|member| member.weight != Weight::ONE);
-        if let Some(algorithm) = numbered.filter(|_| is_weighted) {
-            let what = "weigh nodes";
-            return Err(EditError::Unsupported { algorithm, what });
-        }
         Ok(match self.algorithm {
             Name::Ring => Box::new(Ring::new(RingSpec {
                 scheme,

@@ -9,7 +9,7 @@ use clockwise_placement::{Edit, Member, NodeId, Weight, measure_keys, points_for
 
 use super::algorithms::{Name, Rules, SchemeName};
 use super::exit::{Exit, Failure};
-use super::measured::{Measured, Plan, Sides};
+use super::measured::{Losses, Measured, Plan, Sides};
 use super::output::{self, Format};
 use super::svg;
 
@@ -200,11 +200,13 @@ fn measure(args: &Args) -> Result<Measured, Failure> {
         before: &*before,
         after: &*after,
     };
+    let losses = Losses::of(&*before, rules.algorithm, keys());
     let plan = args.aim.map(|aim| plan(args, aim)).transpose()?;
     Ok(Measured::new(
         &sides,
         &by_keys,
         (args.zipf, &requests),
+        losses,
         plan,
     ))
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use clockwise_placement::{
     Algorithm, Balance, KeyMeasure, Loss, Member, NodeId, Placement, diff, expected_cv,
+    losses_by_keys,
 };
 use serde::Serialize;
 
@@ -36,6 +37,8 @@ pub(super) struct Measured {
     moved: u64,
     needless: u64,
     modulo_moved: u64,
+    /// Why some nodes have no loss.
+    loss_missing: Option<String>,
     /// By the lengths of intervals; none where the algorithm has no intervals.
     exact: Option<Exact>,
     /// The same keys, asked for unequally.
@@ -56,6 +59,7 @@ struct Load {
     exact_share: Option<f64>,
     exact_over_mean: Option<f64>,
     copies_share: Option<f64>,
+    /// None where the algorithm cannot be without this node.
     loss: Option<Lost>,
 }
 
@@ -122,9 +126,54 @@ pub(super) struct Plan {
     pub(super) rings: usize,
 }
 
-/// The losses of nodes, where the algorithm walks on to the next one.
-pub(super) fn losses(rules: &Rules, placement: &Placement) -> Option<Vec<Loss>> {
-    matches!(rules.algorithm, Name::Ring | Name::Slots).then(|| placement.losses())
+/// Keys that losses are measured with where an algorithm has no intervals to walk along.
+const KEYS_LOST_MAX: usize = 100_000;
+/// Each loss may take another table of all nodes, and keys placed in it.
+const NODES_LOST_MAX: usize = 100;
+
+/// What the loss of each node means to the others, and why that is not known of some.
+pub(super) struct Losses {
+    by_node: Vec<Option<Loss>>,
+    missing: Option<String>,
+}
+
+impl Losses {
+    /// The load of the most loaded node after the worst loss, over its fair part; none unless all are known.
+    pub(super) fn worst_over_mean(&self) -> Option<f64> {
+        let known: Option<Vec<&Loss>> = self.by_node.iter().map(Option::as_ref).collect();
+        let loads = known?.into_iter().map(|loss| loss.worst_over_mean);
+        loads.reduce(f64::max)
+    }
+
+    /// By interval where the algorithm walks on along them, else by some of the keys.
+    pub(super) fn of(
+        algorithm: &dyn Algorithm,
+        name: Name,
+        keys: impl Iterator<Item = String> + Clone,
+    ) -> Self {
+        let nodes = algorithm.nodes().len();
+        match (name, algorithm.intervals()) {
+            (Name::Ring | Name::Slots, Some(placement)) => Self {
+                by_node: placement.losses().into_iter().map(Some).collect(),
+                missing: None,
+            },
+            (Name::Maglev | Name::Jump | Name::Modulo, _) if nodes > NODES_LOST_MAX => Self {
+                by_node: vec![None; nodes],
+                missing: Some(format!(
+                    "{} places all keys anew for each loss, which is measured for up to {NODES_LOST_MAX} nodes",
+                    algorithm.name()
+                )),
+            },
+            _ => {
+                let losses = losses_by_keys(algorithm, keys.take(KEYS_LOST_MAX));
+                let fault = losses.iter().find_map(|loss| loss.as_ref().err());
+                Self {
+                    missing: fault.map(ToString::to_string),
+                    by_node: losses.into_iter().map(Result::ok).collect(),
+                }
+            }
+        }
+    }
 }
 
 impl Measured {
@@ -132,6 +181,7 @@ impl Measured {
         sides: &Sides<'_>,
         by_keys: &KeyMeasure,
         (zipf, requests): (f64, &Balance),
+        losses: Losses,
         plan: Option<Plan>,
     ) -> Self {
         let moves = by_keys.moves.unwrap_or_default();
@@ -146,12 +196,13 @@ impl Measured {
             keys: by_keys.nodes.iter().map(|node| node.keys).sum(),
             nodes_before: sides.before.nodes().len(),
             nodes_after: sides.after.nodes().len(),
-            nodes: loads(sides, by_keys, requests),
+            nodes: loads(sides, by_keys, requests, &losses.by_node),
             max_over_mean: by_keys.max_over_mean,
             min_over_mean: by_keys.min_over_mean,
             moved: moves.moved,
             needless: moves.needless,
             modulo_moved: moves.modulo_moved,
+            loss_missing: losses.missing,
             exact: Exact::of(sides),
             skewed: Skewed {
                 zipf,
@@ -216,6 +267,9 @@ impl Measured {
             "requests  max/mean {:.3}   min/mean {:.3}   when the k-th key is asked for k^-{} as often",
             self.skewed.max_over_mean, self.skewed.min_over_mean, self.skewed.zipf
         ));
+        if let Some(why) = &self.loss_missing {
+            say(format!("when lost {why}"));
+        }
         if let Some(plan) = &self.plan {
             say(format!(
                 "aim       max/mean {} takes {} points a node: {:.3} in the mean of {} rings, {:.3} in one of twenty",
@@ -247,7 +301,12 @@ impl Measured {
 }
 
 /// What every node has, in the order in which nodes are numbered.
-fn loads(sides: &Sides<'_>, by_keys: &KeyMeasure, requests: &Balance) -> Vec<Load> {
+fn loads(
+    sides: &Sides<'_>,
+    by_keys: &KeyMeasure,
+    requests: &Balance,
+    losses: &[Option<Loss>],
+) -> Vec<Load> {
     let rank_of: BTreeMap<&NodeId, usize> = (0..)
         .zip(sides.before.nodes())
         .map(|(rank, member)| (&member.id, rank))
@@ -255,18 +314,14 @@ fn loads(sides: &Sides<'_>, by_keys: &KeyMeasure, requests: &Balance) -> Vec<Loa
     let placement = sides.before.intervals();
     let primaries = placement.map(Placement::balance);
     let copies = placement.map(Placement::balance_of_copies);
-    let losses = placement.and_then(|placement| losses(sides.rules, placement));
     let load = |member: &Member| {
         let rank = rank_of[&member.id];
-        let lost = |losses: &Vec<Loss>| {
-            let loss = losses[rank];
-            let name =
-                |node: clockwise_placement::NodeIx| sides.before.nodes()[node.get()].id.to_string();
-            Lost {
-                heirs: loss.heirs,
-                worst: loss.worst.map(name),
-                worst_over_mean: loss.worst_over_mean,
-            }
+        let lost = |loss: &Loss| Lost {
+            heirs: loss.heirs,
+            worst: loss
+                .worst
+                .map(|node| sides.before.nodes()[node.get()].id.to_string()),
+            worst_over_mean: loss.worst_over_mean,
         };
         Load {
             id: member.id.to_string(),
@@ -280,7 +335,7 @@ fn loads(sides: &Sides<'_>, by_keys: &KeyMeasure, requests: &Balance) -> Vec<Loa
                 .as_ref()
                 .map(|balance| balance.loads[rank].over_mean),
             copies_share: copies.as_ref().map(|balance| balance.loads[rank].share),
-            loss: losses.as_ref().map(lost),
+            loss: losses[rank].as_ref().map(lost),
         }
     };
     sides.first.iter().map(load).collect()

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::algorithms::{Name, Rules, SchemeName};
 use super::exit::{Exit, Failure};
-use super::measured::losses;
+use super::measured::Losses;
 use super::output::{self, Format, percent};
 use super::svg::{self, Chart, Series};
 
@@ -201,13 +201,7 @@ impl Scenario {
         let placement = now.intervals();
         let movement = before.intervals().zip(placement);
         let movement = movement.and_then(|(before, now)| Some(diff(before, now).ok()?.movement()));
-        let worst = |placement| {
-            let losses = losses(rules, placement)?;
-            losses
-                .into_iter()
-                .map(|loss| loss.worst_over_mean)
-                .reduce(f64::max)
-        };
+        let losses = Losses::of(now, rules.algorithm, keys());
         State {
             nodes: now.nodes().len(),
             moved: moves.moved,
@@ -219,7 +213,7 @@ impl Scenario {
                 Some(balance) => balance.max_over_mean,
                 None => measure_keys(now, None, keys()).max_over_mean,
             },
-            worst_loss_over_mean: placement.and_then(worst),
+            worst_loss_over_mean: losses.worst_over_mean(),
             distinct_share: placement
                 .filter(|placement| placement.replicas_placed() > 1)
                 .and_then(|placement| {

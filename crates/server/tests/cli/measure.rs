@@ -128,6 +128,44 @@ fn every_algorithm_is_measured_and_only_modulo_and_maglev_move_what_they_need_no
 }
 
 #[test]
+fn the_load_after_a_loss_is_told_for_every_algorithm_or_why_it_is_not() {
+    for algorithm in ["ring", "slots", "rendezvous", "jump", "maglev", "modulo"] {
+        let answer = measure(&format!("--algorithm {algorithm} --nodes 5 --keys 20000"));
+        let nodes = answer["nodes"].as_array().expect("a list of nodes");
+        let known = nodes.iter().filter(|node| !node["loss"].is_null());
+        let (known, missing) = (known.count(), &answer["loss_missing"]);
+        if algorithm == "jump" {
+            let why = json!("jump cannot remove a node that is not the last");
+            assert_eq!((known, missing), (1, &why));
+        } else {
+            assert_eq!((known, missing), (5, &json!(null)), "{algorithm}");
+        }
+        let worst = nodes[4]["loss"]["worst_over_mean"]
+            .as_f64()
+            .expect("the last");
+        assert!((1.2..1.6).contains(&worst), "{algorithm}: {worst}");
+        assert_eq!(nodes[4]["loss"]["heirs"], json!(4), "{algorithm}");
+    }
+    let many = measure("--algorithm maglev --nodes 101 --keys 1000");
+    assert!(many["nodes"][0]["loss"].is_null());
+    let why = many["loss_missing"].as_str().expect("words");
+    assert!(why.contains("up to 100 nodes"), "{why}");
+    let table = run(&[
+        "measure",
+        "--algorithm",
+        "jump",
+        "--nodes",
+        "3",
+        "--keys",
+        "100",
+    ]);
+    assert!(
+        table.stdout.contains("when lost jump cannot remove"),
+        "{table:?}"
+    );
+}
+
+#[test]
 fn intervals_domains_losses_and_requests_are_told_beside_the_keys() {
     let args = "--nodes 9 --zones 3 --replicas 3 --weights 1,1,2 --keys 20000 --join 1 --aim 1.2";
     let answer = measure(args);
@@ -172,7 +210,11 @@ fn what_an_algorithm_cannot_do_is_said() {
         ),
         (
             "--algorithm jump --nodes 3 --keys 10 --weights 1,2",
-            "weigh nodes",
+            "cannot weigh nodes: cache-1 has weight 2, cache-0 has 1",
+        ),
+        (
+            "--scheme modulo --nodes 3 --keys 10 --weights 1,2",
+            "modulo cannot weigh nodes",
         ),
         (
             "--algorithm maglev --nodes 3 --keys 10 --table 100",

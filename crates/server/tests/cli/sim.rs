@@ -70,6 +70,14 @@ fn placements_go_through_the_rounds_side_by_side_until_one_cannot() {
         refused,
         "round 2: jump cannot remove a node that is not the last"
     );
+    for name in ["ring", "slots", "hash % N"] {
+        // Where six nodes share, the one that takes most of a lost one's part comes to more than 6/5.
+        let worst = rounds(course(&answer, name), "worst_loss_over_mean");
+        let worst = worst[0].as_f64().expect("a ratio");
+        assert!((1.2..1.9).contains(&worst), "{name}: {worst}");
+    }
+    let unknown = rounds(course(&answer, "jump"), "worst_loss_over_mean");
+    assert!(unknown.iter().all(|loss| loss.is_null()), "{unknown:?}");
     let needless = rounds(course(&answer, "hash % N"), "needless");
     assert!(needless[1].as_u64() > Some(10_000), "{needless:?}");
 }
