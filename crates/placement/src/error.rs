@@ -98,6 +98,15 @@ pub enum PlacementError {
         /// The next one that would do.
         next: u32,
     },
+    /// A node so light beside the others that a Maglev table has no entry for it.
+    NoTableEntry {
+        /// The node.
+        node: NodeId,
+        /// Its weight.
+        weight: Weight,
+        /// The size of the table.
+        size: u32,
+    },
     /// An owner table that does not have one row per slot of as many owners as there can be.
     TableShape {
         /// How many owners the table has.
@@ -194,6 +203,10 @@ impl fmt::Display for PlacementError {
             Self::TableSize { size, next } => write!(
                 f,
                 "a table of {size} entries is no prime within 1 a node and {MAGLEV_SIZE_MAX}, {next} would do"
+            ),
+            Self::NoTableEntry { node, weight, size } => write!(
+                f,
+                "node {node} of weight {weight} gets none of {size} entries: take a larger table or closer weights"
             ),
             Self::TableShape { entries, expected } => {
                 write!(f, "owner table has {entries} entries instead of {expected}")

@@ -43,7 +43,8 @@ impl Maglev {
     /// O(size × log size) in the mean, and no more memory than the table and one line a node.
     ///
     /// # Errors
-    /// Faults of the members, a weight of 0, a size that is no prime, too small, or too large.
+    /// Faults of the members, a weight of 0 or so small that no entry is left for it, a size that is no prime,
+    /// too small, or too large.
     pub fn new(
         scheme: Scheme,
         members: impl IntoIterator<Item = Member>,
@@ -57,10 +58,16 @@ impl Maglev {
             return Err(PlacementError::TableSize { size, next });
         }
         let table = fill(&scheme, &roll.members, size);
-        Ok(Self {
-            placement: roll.into_placement(scheme, Ends::Equal(size), table, 1),
-            size,
-        })
+        let placement = roll.into_placement(scheme, Ends::Equal(size), table, 1);
+        let mut ranked = (0..).map(NodeIx::of).zip(placement.nodes());
+        if let Some((_, left_out)) = ranked.find(|&(node, _)| !placement.places(node)) {
+            return Err(PlacementError::NoTableEntry {
+                node: left_out.id.clone(),
+                weight: left_out.weight,
+                size,
+            });
+        }
+        Ok(Self { placement, size })
     }
 
     /// A good size for so many nodes: the first prime from 1,000 a node on, at least 65,537.

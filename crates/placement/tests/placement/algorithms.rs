@@ -153,6 +153,54 @@ fn an_edit_of_an_unknown_or_known_node_is_refused_by_all() {
 }
 
 #[test]
+fn one_node_owns_everything_and_none_or_one_twice_is_refused_by_every_algorithm() {
+    for algorithm in all(1) {
+        let owners = keys()
+            .take(1000)
+            .map(|key| algorithm.owner_of(key.as_bytes()).get());
+        assert!(owners.max() == Some(0), "{}", algorithm.name());
+        let gone = algorithm.edited(&Edit::Leave(id("node-00"))).err();
+        let nobody = EditError::Refused(PlacementError::NoMembers);
+        assert_eq!(gone, Some(nobody), "{}", algorithm.name());
+    }
+    let refusals = |members: Vec<Member>| {
+        let scheme = Scheme::default;
+        [
+            Ring::new(RingSpec::new(members.clone())).err(),
+            Slots::new(SlotsSpec::new(members.clone())).err(),
+            Rendezvous::new(scheme(), members.clone()).err(),
+            Jump::new(scheme(), members.clone()).err(),
+            Maglev::new(scheme(), members.clone(), 65_537).err(),
+            Modulo::new(scheme(), members).err(),
+        ]
+    };
+    let node = id("node-00");
+    let all_refuse = |members, error: PlacementError| {
+        let expected: [Option<PlacementError>; 6] = std::array::from_fn(|_| Some(error.clone()));
+        assert_eq!(refusals(members), expected);
+    };
+    all_refuse(Vec::new(), PlacementError::NoMembers);
+    let twice = nodes(2).chain(nodes(1)).collect();
+    all_refuse(twice, PlacementError::DuplicateNode { node: node.clone() });
+    all_refuse(weighted(&[0, 0, 0]), PlacementError::ZeroWeight { node });
+}
+
+#[test]
+fn a_node_too_light_for_a_maglev_entry_is_named_and_a_light_one_owns_little_elsewhere() {
+    let members = || weighted(&[100_000_000, 100]);
+    let light = PlacementError::NoTableEntry {
+        node: id("node-01"),
+        weight: Weight::ONE,
+        size: 65_537,
+    };
+    let maglev = Maglev::new(Scheme::default(), members(), 65_537);
+    assert_eq!(maglev.err(), Some(light));
+    let nodes = Rendezvous::new(Scheme::default(), members()).expect("it draws by weight");
+    let owners = keys().map(|key| nodes.owner_of(key.as_bytes()).get());
+    assert!(owners.sum::<usize>() < 5, "a millionth of the keys");
+}
+
+#[test]
 fn numbered_nodes_of_unequal_weight_or_none_are_refused() {
     let refused = |algorithm, nodes| match algorithm {
         "jump" => Jump::new(Scheme::default(), nodes).err(),
