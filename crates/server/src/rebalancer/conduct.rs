@@ -3,16 +3,14 @@
 //! The tasks touch servers and nothing else; commits and reads of the record happen here, so that a
 //! rollback never waits for a server.
 
-use std::future::{Future, ready};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use clockwise_client::store::{CommitError, Leadership, NextError, commit_next};
+use clockwise_client::store::Leadership;
 use clockwise_cluster::handoff::preflight::check;
 use clockwise_cluster::handoff::{Command, Conductor, Event, Order};
-use clockwise_cluster::{
-    AbortError, Counts, Direction, HandoffId, Incarnation, Record, Step, StepError, TooLarge, View,
-};
+use clockwise_cluster::{Direction, HandoffId, Incarnation, Record, View};
 use clockwise_placement::NodeId;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -22,9 +20,10 @@ use tokio::time::{Duration, Instant, MissedTickBehavior, interval, sleep, sleep_
 use tokio_util::sync::CancellationToken;
 
 use super::engine::{Engine, Handoff, Told};
-use super::mandate::{Mandate, wall_clock_ms};
+use super::mandate::Mandate;
 use super::progress::{ChangeProgress, Counters, HandoffProgress, read};
 use super::stations::Stations;
+use super::storing::{Stored, commit, end, flip_counts, turn_back};
 use super::{AbortRefused, Reporter, Request};
 
 /// How often the numbers are made public.
@@ -44,13 +43,6 @@ pub(super) enum Outcome {
     Deposed,
     /// Everything holds still, as was asked.
     Left,
-}
-
-/// What the store answered.
-enum Stored {
-    Handoff(usize, Event),
-    TurnedBack(Result<(), AbortRefused>),
-    Ended,
 }
 
 type Storing = Pin<Box<dyn Future<Output = Stored> + Send>>;
@@ -395,106 +387,6 @@ impl<'a> Conducting<'a> {
             direction: change.direction,
             handoffs: self.desks.iter().enumerate().map(handoff).collect(),
         }));
-    }
-}
-
-/// What is written down with the flip: how much was moved.
-fn flip_counts(step: &Step, counters: &Counters) -> Option<Counts> {
-    matches!(step, Step::Flip { .. }).then(|| Counts {
-        keys_moved: read(&counters.compared),
-        bytes: read(&counters.bytes),
-        mismatches: read(&counters.mismatches),
-    })
-}
-
-/// Commits a step; the event says what came of it.
-async fn commit(mandate: Arc<Mandate>, id: HandoffId, step: Step, counts: Option<Counts>) -> Event {
-    let Some(record) = mandate.record() else {
-        return Event::Unknown;
-    };
-    let next = record
-        .step(&id, &step, wall_clock_ms())
-        .and_then(|next| match counts {
-            Some(counts) => next.with_counts(&id, counts),
-            None => Ok(next),
-        });
-    let next = match next {
-        Ok(next) => next,
-        Err(error) => {
-            // The record is not what the machine thinks: it reads it and goes on from there.
-            tracing::warn!(handoff = %id, ?step, %error, "step does not fit the record");
-            return Event::Conflict;
-        }
-    };
-    match mandate.commit(record.revision(), next).await {
-        Ok(record) => Event::Committed {
-            epoch: record.epoch(),
-        },
-        Err(CommitError::Conflict { .. }) => Event::Conflict,
-        Err(CommitError::LeadershipLost { .. } | CommitError::ReadOnly) => Event::Deposed,
-        Err(CommitError::TooLarge(TooLarge { bytes, limit })) => Event::TooLarge {
-            bytes: bytes as u64,
-            limit: limit as u64,
-        },
-        Err(error) => {
-            tracing::warn!(handoff = %id, ?step, %error, "commit unclear");
-            Event::Unknown
-        }
-    }
-}
-
-async fn turn_back(mandate: Arc<Mandate>) -> Stored {
-    let next = |record: &Record| record.abort(wall_clock_ms()).map_err(AbortRefused::from);
-    Stored::TurnedBack(change_record(&mandate, next).await)
-}
-
-async fn end(mandate: Arc<Mandate>) -> Stored {
-    let next = |record: &Record| {
-        record
-            .end_change(wall_clock_ms())
-            .map_err(AbortRefused::from)
-    };
-    if let Err(error) = change_record(&mandate, next).await {
-        tracing::warn!(%error, "change not ended");
-        // Looked at anew at once; not in a spin.
-        sleep(Duration::from_millis(100)).await;
-    }
-    Stored::Ended
-}
-
-/// Commits the next record; again from the newest one as long as others come first.
-async fn change_record(
-    mandate: &Mandate,
-    next: impl Fn(&Record) -> Result<Record, AbortRefused>,
-) -> Result<(), AbortRefused> {
-    let next = |record: Arc<Record>| ready(next(&record));
-    let committed = commit_next(&*mandate.store, Some(mandate.term), next).await;
-    match committed {
-        Ok(record) => {
-            mandate.learn(Some(record));
-            Ok(())
-        }
-        Err(NextError::Refused(why)) => Err(why),
-        Err(NextError::NoPool) => Err(AbortRefused::NoChange),
-        Err(NextError::Read(error)) => Err(AbortRefused::Store(error.into())),
-        Err(NextError::Commit(error)) => Err(AbortRefused::Store(error)),
-        Err(_) => Err(AbortRefused::Contended),
-    }
-}
-
-impl From<AbortError> for AbortRefused {
-    fn from(error: AbortError) -> Self {
-        match error {
-            AbortError::NoChange => Self::NoChange,
-            AbortError::GoingBack { .. } => Self::GoingBack,
-            other => Self::Record(other.to_string()),
-        }
-    }
-}
-
-impl From<StepError> for AbortRefused {
-    fn from(error: StepError) -> Self {
-        Self::Record(error.to_string())
     }
 }
 

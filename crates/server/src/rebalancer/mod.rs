@@ -15,6 +15,7 @@ mod preflight;
 mod progress;
 mod station;
 mod stations;
+mod storing;
 mod translate;
 mod watchdog;
 

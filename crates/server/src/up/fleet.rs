@@ -14,7 +14,8 @@ use tokio::task::{JoinError, JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::data_dir::{DataDir, DataDirError, make_private_folder};
-use super::redis_server::{RedisServer, RedisServerError, RedisServers, free_port};
+use super::port::free_port;
+use super::redis_server::{RedisServer, RedisServerError, RedisServers};
 use crate::embedded::{EmbeddedNodes, StartError};
 
 /// How often the servers are looked at.

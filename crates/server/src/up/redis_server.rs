@@ -6,12 +6,12 @@
 //! An `up` that is killed before it has written the card leaves a server too: that one is known by
 //! its working directory, which is in the node's folder, and by the port of the folder's configuration.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,22 +24,23 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::card::{self, Card};
-use super::data_dir::{DataDir, DataDirError, make_private_folder, write_private};
+use super::data_dir::{DataDir, make_private_folder, write_private};
+use super::port::free_port;
 use super::process::ProcessId;
 
+mod config;
+mod error;
+mod log;
 #[cfg(test)]
 mod tests;
+
+use config::CONFIG;
+pub use error::RedisServerError;
+use log::{LOG, has_loaded, last_lines, text_after};
 
 /// Where the path of the binary may be given.
 pub const BINARY_VARIABLE: &str = "CLOCKWISE_REDIS_SERVER";
 const BINARY: &str = "redis-server";
-const CONFIG: &str = "redis.conf";
-const LOG: &str = "redis.log";
-
-/// What a server writes into its log when it starts.
-const STARTS: &str = "Redis is starting";
-/// What a server writes into its log once it has loaded its append-only file.
-const LOADED: &str = "DB loaded from append only file";
 
 /// Until a server answers; what it then needs to load its data does not count.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -48,12 +49,6 @@ const POLL: Duration = Duration::from_millis(20);
 const VERSION_WITHIN: Duration = Duration::from_secs(10);
 /// Between asking for a free port and using it somebody else may take it.
 const PORT_TRIES: u32 = 5;
-const PORT_FIRST: u16 = 10_240;
-const PORT_COUNT: u16 = 22_000;
-/// Ports drawn before none is taken to be free.
-const PORT_DRAWS: u32 = 1_000;
-/// Of what a server has just logged, so much is looked at.
-const LOG_BYTES_MAX: u64 = 256 << 10;
 
 /// What the servers keep over a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -63,70 +58,6 @@ pub enum Persist {
     None,
     /// An append-only file, synced every second.
     Aof,
-}
-
-/// Why a server could not be started, recognised or ended.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RedisServerError {
-    /// There is no binary.
-    #[error(
-        "{} cannot be started: {source}; install Debian's package redis-server, or name the binary in {BINARY_VARIABLE}",
-        binary.display()
-    )]
-    NoBinary {
-        /// What was tried.
-        binary: PathBuf,
-        /// The system's words.
-        source: io::Error,
-    },
-    /// Somebody else listens on the node's port.
-    #[error("node {id} cannot start: port {port} of 127.0.0.1 is in use by another program")]
-    PortInUse {
-        /// Which node.
-        id: NodeId,
-        /// Its port.
-        port: u16,
-    },
-    /// The server ended at once.
-    #[error("node {id} ended while starting; its log says: {log}")]
-    Ended {
-        /// Which node.
-        id: NodeId,
-        /// The last lines of its log.
-        log: String,
-    },
-    /// The server does not become ready.
-    #[error("node {id} on port {port} was not ready in time: {why}")]
-    NotReady {
-        /// Which node.
-        id: NodeId,
-        /// Its port.
-        port: u16,
-        /// What it answered last.
-        why: String,
-    },
-    /// A process is there, and it is not the server that was left.
-    #[error("process {pid} was left as node {id}, but does not answer as that server: {why}")]
-    NotRecognised {
-        /// Which node.
-        id: NodeId,
-        /// The process.
-        pid: i32,
-        /// What differs.
-        why: String,
-    },
-    /// The system refused.
-    #[error("node {id}: {source}")]
-    System {
-        /// Which node.
-        id: NodeId,
-        /// The system's words.
-        source: io::Error,
-    },
-    /// Something about the data folder.
-    #[error(transparent)]
-    Folder(#[from] DataDirError),
 }
 
 /// How servers are started in one data folder.
@@ -323,12 +254,11 @@ impl RedisServers {
             source,
         })?;
         let log = text_after(&folder.join(LOG), log_from);
-        let since_start = log.rfind(STARTS).map_or("", |at| &log[at..]);
         let card = Card {
             process,
             port,
             run_id,
-            continues: saved.filter(|_| since_start.contains(LOADED)),
+            continues: saved.filter(|_| has_loaded(&log)),
         };
         card::begin(&folder, &card)?;
         Ok(card)
@@ -412,7 +342,10 @@ impl RedisServers {
         let folder = self.dir.node(id)?;
         make_private_folder(&folder.join("data"))?;
         let config = folder.join(CONFIG);
-        write_private(&config, &self.config(&folder, port))?;
+        write_private(
+            &config,
+            &config::text(self.persist, &self.password, &folder, port),
+        )?;
         let system = |source| RedisServerError::System {
             id: id.clone(),
             source,
@@ -513,30 +446,6 @@ impl RedisServers {
     fn ask(&self, port: u16) -> Result<Answer, String> {
         Answer::of(port, &self.password)
     }
-
-    /// Users of clients are never written here: they exist only in the server's memory.
-    fn config(&self, folder: &Path, port: u16) -> String {
-        let appendonly = match self.persist {
-            Persist::None => "no",
-            Persist::Aof => "yes",
-        };
-        format!(
-            "bind 127.0.0.1\n\
-             port {port}\n\
-             protected-mode yes\n\
-             requirepass {password}\n\
-             daemonize no\n\
-             dir {data}\n\
-             databases 1\n\
-             maxmemory-policy noeviction\n\
-             save \"\"\n\
-             appendonly {appendonly}\n\
-             appendfsync everysec\n\
-             always-show-logo no\n",
-            password = self.password.reveal(),
-            data = quoted(&folder.join("data")),
-        )
-    }
 }
 
 impl RedisServer {
@@ -560,53 +469,4 @@ struct Left {
 enum Unready {
     Ended,
     Late(String),
-}
-
-/// Below the range from which the system gives ports to outgoing connections, so that a server that
-/// starts again finds its port as it left it.
-pub(super) fn free_port() -> io::Result<u16> {
-    for _ in 0..PORT_DRAWS {
-        let mut bytes = [0; 2];
-        getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-        let port = PORT_FIRST + u16::from_ne_bytes(bytes) % PORT_COUNT;
-        match TcpListener::bind(("127.0.0.1", port)) {
-            Ok(_) => return Ok(port),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::Error::new(
-        io::ErrorKind::AddrInUse,
-        format!("{PORT_DRAWS} ports drawn at random are all in use"),
-    ))
-}
-
-/// A path as redis.conf reads one.
-fn quoted(path: &Path) -> String {
-    let text = path
-        .to_string_lossy()
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"");
-    format!("\"{text}\"")
-}
-
-/// The end of what a log gained; a damaged log gives what can be read.
-fn text_after(path: &Path, from: u64) -> String {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|mut log| {
-        let length = log.metadata()?.len();
-        log.seek(SeekFrom::Start(
-            from.max(length.saturating_sub(LOG_BYTES_MAX)),
-        ))?;
-        log.take(LOG_BYTES_MAX).read_to_end(&mut bytes)
-    });
-    if let Err(error) = read {
-        tracing::warn!(path = %path.display(), %error, "log not read");
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(4)..].join(" | ")
 }

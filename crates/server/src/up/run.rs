@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use super::data_dir::{
     ADMIN_ADDRESS, ADMIN_TOKEN, DataDir, LISTEN_ADDRESS, LOCK, NODES_PASSWORD, POOL_KEY,
 };
+use super::doors::wait_for_doors;
 use super::error::{Listens, UpError};
 use super::first::{self, First, FirstError, Wish};
 use super::fleet::{Fleet, Which};
@@ -35,16 +36,11 @@ use crate::admin::service::{Rates, Service};
 use crate::driver::Driver;
 use crate::driver::redis::{Login, Patience, RedisDriver, RedisOptions};
 use crate::embedded::{EmbeddedDriver, EmbeddedNodes, EmbeddedOptions};
-use crate::rebalancer::{self, Door, Progress, RebalancerConfig, RebalancerHandle};
+use crate::rebalancer::{self, RebalancerConfig, RebalancerHandle};
 use crate::router::{Limits, Router, RouterConfig, RouterHandle, Secrets};
 
 /// From the signal to the last server's end; a person is promised ten seconds.
 const END_WITHIN: Duration = Duration::from_secs(9);
-/// How long nodes may take to let clients in before the start goes on without them: a little longer than a
-/// connection to one that is not there is tried for.
-const DOORS_OPEN_WITHIN: Duration = Duration::from_secs(4);
-/// How long it waits for them without a word.
-const DOORS_SAY_AFTER: Duration = Duration::from_secs(1);
 /// Threads for everything but the router, which has its own.
 const THREADS: usize = 2;
 /// What requests under way get of that.
@@ -397,41 +393,6 @@ async fn unshared<T>(mut shared: Arc<T>) -> Option<T> {
         sleep(UNSHARED_EVERY).await;
     }
     None
-}
-
-/// Waits until every node lets clients in; after a while the start goes on without those that do not.
-async fn wait_for_doors(rebalancer: &RebalancerHandle) {
-    let mut progress = rebalancer.progress();
-    // A node that must stay closed waits for a person, who needs the others and the admin API.
-    let settled =
-        |progress: &Progress| progress.all_doors_settled() || progress.cannot_lead.is_some();
-    let mut patience = [DOORS_SAY_AFTER, DOORS_OPEN_WITHIN - DOORS_SAY_AFTER].into_iter();
-    while let Some(within) = patience.next()
-        && timeout(within, progress.wait_for(settled)).await.is_err()
-    {
-        let then = match patience.len() {
-            0 => "the start goes on without it; look at: clockwise status",
-            _ => "waiting for it",
-        };
-        for (node, door) in &progress.borrow().doors {
-            match door {
-                Door::Open { .. } | Door::Closed(_) => {}
-                Door::Away { why } => {
-                    tracing::warn!(%node, why, "it cannot be reached to let clients in, {then}");
-                }
-                Door::Unknown => tracing::warn!(%node, "it lets no clients in yet, {then}"),
-            }
-        }
-    }
-    let progress = progress.borrow();
-    if let Some(why) = &progress.cannot_lead {
-        tracing::error!(why, "nobody leads the pool: no node lets clients in");
-    }
-    for (node, door) in &progress.doors {
-        if let Door::Closed(why) = door {
-            tracing::warn!(%node, %why, "it lets no clients in; look at: clockwise status");
-        }
-    }
 }
 
 fn start_router(
