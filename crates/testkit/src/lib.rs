@@ -25,7 +25,7 @@ mod process;
 mod random;
 mod redis;
 
-pub use etcd::{EtcdOptions, EtcdServer};
+pub use etcd::{EtcdCluster, EtcdOptions, EtcdServer, EtcdTlsFiles};
 pub use memcached::{MemcachedOptions, MemcachedServer};
 pub use random::{Random, for_seeds};
 pub use redis::{RedisOptions, RedisServer};

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) const START_DEADLINE: Duration = Duration::from_secs(30);
 /// redis-server writes its last snapshot before it ends.
 const STOP_DEADLINE: Duration = Duration::from_secs(15);
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const LOG_LINES_SHOWN: usize = 20;
 
 /// A program of a Debian package.

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::thread;
 
 use clockwise_testkit::{
-    EtcdOptions, EtcdServer, MemcachedOptions, MemcachedServer, RedisOptions, RedisServer,
+    EtcdCluster, EtcdOptions, EtcdServer, MemcachedOptions, MemcachedServer, RedisOptions,
+    RedisServer,
 };
 
 fn is_alive(pid: u32) -> bool {
@@ -166,6 +167,31 @@ fn etcd_keeps_its_data_over_a_kill() {
     assert!(!is_alive(pid));
     server.restart();
     assert!(etcd_get(&server.addr(), "a2V5").contains("\"count\":\"1\""));
+}
+
+#[test]
+fn etcd_goes_back_to_a_copy() {
+    let mut server = EtcdServer::start(EtcdOptions::default());
+    server.ctl(&["put", "key", "old"]);
+    let copy = server.snapshot();
+    server.ctl(&["put", "key", "new"]);
+    server.restore(&copy);
+    assert_eq!(server.ctl(&["get", "key", "--print-value-only"]), "old");
+}
+
+#[test]
+fn etcd_members_agree_and_one_of_them_leads() {
+    let mut cluster = EtcdCluster::start::<3>(&EtcdOptions::default());
+    cluster.members()[0].ctl(&["put", "key", "value"]);
+    assert_eq!(
+        cluster.members()[2].ctl(&["get", "key", "--print-value-only"]),
+        "value"
+    );
+    let leader = cluster.wait_for_leader();
+    cluster.member(leader).kill9();
+    let next = cluster.wait_for_leader();
+    assert_ne!(next, leader);
+    cluster.members()[next].ctl(&["put", "key", "again"]);
 }
 
 fn etcd_put(addr: &str, key_base64: &str) -> String {
