@@ -15,6 +15,12 @@ pub enum ReadError {
         /// The system's words.
         why: String,
     },
+    /// The store answers and refuses. It will until somebody changes something there.
+    #[error("the record store refuses to be read: {why}")]
+    Refused {
+        /// The store's words, and what to do.
+        why: String,
+    },
     /// Something is stored, and it is no record. A person must put a good one in its place.
     #[error("{place} holds no usable record: {error}{}", hint(newest_good.as_deref(), place))]
     Unreadable {
@@ -116,6 +122,13 @@ pub enum CommitError {
         /// The system's words.
         why: String,
     },
+    /// The store answers and refuses. Nothing was committed, and nothing will be until somebody
+    /// changes something there.
+    #[error("the record store refuses to be written: {why}")]
+    Refused {
+        /// The store's words, and what to do.
+        why: String,
+    },
     /// It may have been committed. Read the record to know.
     #[error("the result of the commit is unknown: {why}")]
     Unknown {
@@ -152,9 +165,15 @@ pub enum LeadError {
          with N at least as high as any user cw-tN on the nodes"
     )]
     TermUnknown {
-        /// The file.
+        /// The file or key.
         place: String,
         /// What is wrong with it.
+        why: String,
+    },
+    /// The store answers and refuses. It will until somebody changes something there.
+    #[error("the record store refuses to be written: {why}")]
+    Refused {
+        /// The store's words, and what to do.
         why: String,
     },
     /// No term was begun. Try again later.
@@ -176,6 +195,14 @@ pub enum OpenError {
         dir: PathBuf,
         /// The process that holds it, if it has said so.
         pid: Option<u32>,
+    },
+    /// An option cannot be used.
+    #[error("{what}: {why}")]
+    Options {
+        /// The option.
+        what: &'static str,
+        /// What is wrong with it.
+        why: String,
     },
     /// The system refuses access.
     #[error("{}: {why}", path.display())]

@@ -9,9 +9,12 @@
 //! good one goes on being served, because a fleet with a slightly old view works and a fleet with
 //! none does not.
 //!
-//! [`FileStore`] keeps the record on one machine, [`MemoryStore`] in one process.
+//! [`FileStore`] keeps the record on one machine, [`MemoryStore`] in one process, and `EtcdStore`,
+//! behind the feature `etcd`, in a cluster of its own for any number of machines.
 
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod file;
 mod leaders;
 mod memory;
@@ -30,6 +33,8 @@ use clockwise_cluster::{DecodeError, Epoch, Record, Revision, Term};
 use tokio::sync::watch;
 
 pub use error::{CommitError, LeadError, OpenError, ReadError};
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls, EtcdUser};
 pub use file::{FileOptions, FileStore};
 pub use memory::{Fault, MemoryStore};
 pub use next::{COMMITS_MAX, NextError, commit_next};

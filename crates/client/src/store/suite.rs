@@ -276,6 +276,26 @@ macro_rules! each_store {
                 }
             )*
         }
+
+        #[cfg(feature = "etcd")]
+        mod etcd {
+            use clockwise_testkit::{EtcdOptions as ServerOptions, EtcdServer};
+
+            use super::super::{EtcdOptions, EtcdStore};
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $fact() {
+                    let server = EtcdServer::start(ServerOptions::default());
+                    let options = EtcdOptions {
+                        endpoints: vec![server.endpoint()],
+                        ..EtcdOptions::default()
+                    };
+                    let store = EtcdStore::open(&"main".parse().unwrap(), options).unwrap();
+                    super::$fact(Arc::new(store)).await;
+                }
+            )*
+        }
     };
 }
 
