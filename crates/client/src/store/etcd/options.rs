@@ -53,7 +53,7 @@ impl Default for EtcdOptions {
             user: None,
             holder: format!("process {}", std::process::id()),
             lease_ttl: Duration::from_secs(5),
-            attempt_timeout: Duration::from_secs(1),
+            attempt_timeout: Duration::from_millis(500),
             call_timeout: Duration::from_secs(5),
             check_interval: Duration::from_secs(1),
             reread_interval: Duration::from_secs(30),
