@@ -395,9 +395,14 @@ pub(super) async fn exists(link: &Link, keys: &[Key]) -> Result<Vec<bool>, Drive
 /// Sends a small hash from one server to the other, over the administrator's connections, and takes
 /// it away from both.
 pub(super) async fn canary(source: &Link, target: &Link) -> Result<(), DriverError> {
-    // Of this pair alone: others may sing to the same servers at this moment.
-    let pair = format!("canary:{}:{}", source.peer().node, target.peer().node);
-    let key = [RESERVED_PREFIX, pair.as_bytes()].concat();
+    // Of this pair and this connection alone: others may sing to the same servers at this moment.
+    let name = format!(
+        "canary:{}:{}:{}",
+        source.peer().node,
+        target.peer().node,
+        source.greeting().client_id
+    );
+    let key = [RESERVED_PREFIX, name.as_bytes()].concat();
     source
         .ask("HSET", &[b"HSET", &key, b"song", b"heard"])
         .await?;
