@@ -181,7 +181,7 @@ impl StopReason {
             } => write!(
                 f,
                 "{} was run {} when it became the owner and is run {} now; {} keeps its copies and the target \
-                 stays closed until somebody decides which of them holds: accept it as it is, or abort",
+                 stays closed, and the move neither goes on nor back, until somebody accepts it as it is",
                 target(lane),
                 expected.run_id,
                 found.run_id,
@@ -195,8 +195,7 @@ impl StopReason {
             } => write!(
                 f,
                 "{} was run {} when it became the owner of what {source} gave and is run {} now; it stays \
-                 closed, and nothing more is handed over to it, until somebody decides which of them holds: \
-                 accept it as it is, or abort",
+                 closed, and nothing more is handed over to it, until somebody accepts it as it is",
                 target(lane),
                 expected.run_id,
                 found.run_id,

@@ -211,8 +211,8 @@ fn stopped(moves: &Moves) -> Failure {
         format!("the change cannot go on{back} by itself: {}", words.join("; ")),
     )
     .with_next(match (&moves.next, moves.goes_back()) {
-        (Some(next), true) => next.clone(),
-        (Some(next), false) => format!("{next}      or take it back with:  clockwise abort --wait"),
+        // Nothing goes on or back before that is decided.
+        (Some(next), _) => next.clone(),
         (None, true) => "mend the cause, then:  clockwise resume --wait".to_owned(),
         (None, false) => {
             "mend the cause, then:  clockwise resume --wait      or take it back with:  clockwise abort --wait"
@@ -245,7 +245,7 @@ pub(super) fn print_moves(answer: &Answer, format: Format) -> Result<Exit, Failu
         output::line(&moves_table(&moves.moves))?;
     }
     let next = match (&moves.next, moves.outcome) {
-        (Some(next), _) => format!("{ACCEPT}  {next}"),
+        (Some(next), _) => return done(&format!("{ACCEPT}  {next}")),
         (None, Outcome::Running) => "Follow it with:  clockwise moves --watch".to_owned(),
         (None, Outcome::Stopped) => "Go on with:  clockwise resume".to_owned(),
         (None, _) => return done("Look at the pool with:  clockwise status"),
