@@ -55,9 +55,9 @@ pub(super) struct Args {
     /// Keys, at least 16 a connection.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     keys: usize,
-    /// What the names of keys begin with.
-    #[arg(long, value_name = "TEXT", default_value = "bench")]
-    key_prefix: String,
+    /// What the names of keys begin with; two runs at once must not share it [default: bench- and a random number].
+    #[arg(long, value_name = "TEXT")]
+    key_prefix: Option<String>,
     /// Bytes of a value.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_most(VALUE_BYTES_MAX))]
     value_bytes: usize,
@@ -73,12 +73,24 @@ impl Args {
             connections: self.connections,
             pipeline: self.pipeline,
             keys: self.keys,
-            key_prefix: self.key_prefix.clone(),
+            key_prefix: self.key_prefix()?,
             value_bytes: self.value_bytes,
             seed: self.seed,
             rate: self.rate,
             ..WorkloadOptions::default()
         })
+    }
+
+    /// One of its own for each run: what another wrote would be judged as a fault.
+    fn key_prefix(&self) -> Result<String, Failure> {
+        if let Some(prefix) = &self.key_prefix {
+            return Ok(prefix.clone());
+        }
+        let number = getrandom::u32().map_err(|error| {
+            Failure::new(Exit::Failed, format!("no random number: {error}"))
+                .with_next("the same with --key-prefix TEXT")
+        })?;
+        Ok(format!("bench-{number:08x}"))
     }
 
     fn address(&self) -> Result<String, Failure> {
@@ -104,6 +116,7 @@ impl Args {
 
 pub(super) fn run(args: &Args, format: Format) -> Result<Exit, Failure> {
     let options = args.options()?;
+    let prefix = options.key_prefix.clone();
     let runtime =
         tokio::runtime::Runtime::new().map_err(|error| Failure::new(Exit::Failed, error))?;
     let report = runtime
@@ -113,6 +126,9 @@ pub(super) fn run(args: &Args, format: Format) -> Result<Exit, Failure> {
         Format::Json => output::json("Bench", None, &report)?,
         Format::Table => {
             output::line(report.to_string().trim_end())?;
+            output::line(&format!(
+                "its keys stay in the pool, as {prefix}:0 and so on"
+            ))?;
             output::line("\nLook at the pool with:  clockwise status")?;
         }
     }
