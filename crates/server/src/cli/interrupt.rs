@@ -3,6 +3,7 @@
 use std::thread;
 
 use super::exit::Exit;
+use super::output;
 
 /// From now on an interrupt prints these words and ends the process.
 pub(super) fn explain(words: &'static str) {
@@ -13,7 +14,7 @@ pub(super) fn explain(words: &'static str) {
     let Ok(runtime) = runtime else { return };
     thread::spawn(move || {
         if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
-            eprintln!("\n{words}");
+            output::say(format_args!("\n{words}"));
             std::process::exit(i32::from(Exit::Interrupted as u8));
         }
     });

@@ -121,6 +121,8 @@ fn log_to_stderr() {
     let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(LOG));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // It would say on stderr, by a panic of whoever logs, that stderr cannot be written.
+        .log_internal_errors(false)
         .with_writer(io::stderr);
     log.with_ansi(io::stderr().is_terminal())
         .with_target(false)

@@ -97,7 +97,7 @@ pub fn run() -> ExitCode {
     match dispatch(cli.verb, cli.output) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            eprintln!("{failure}");
+            output::say(&failure);
             failure.exit.into()
         }
     }

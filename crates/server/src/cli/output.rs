@@ -1,5 +1,6 @@
 //! What goes to stdout: one JSON document, or text for a person. Talk goes to stderr.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -46,6 +47,12 @@ pub fn json<T: Serialize>(kind: &'static str, epoch: Option<u64>, body: &T) -> R
         )
     })?;
     line(&text)
+}
+
+/// Says something to the person at stderr. Where nobody takes it there is nothing more to do: what was asked for
+/// does not end for that.
+pub fn say(words: impl fmt::Display) {
+    let _unheard = writeln!(io::stderr().lock(), "{words}");
 }
 
 /// Prints text and a line end. A reader that went away (`| head`) is no failure.

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::output::{bytes, count};
+use super::output::{self, bytes, count};
 use crate::admin::answer::{Move, Moves};
 
 const TEMPLATE: &str = "{prefix} {bar:24} {msg}";
@@ -43,12 +43,12 @@ impl Progress {
                 .or_insert_with(|| Shown::new(bars, one));
             if !self.terminal && shown.state != one.state {
                 let keys = count(one.keys_moved);
-                eprintln!(
+                output::say(format_args!(
                     "{} → {}: {}, {keys} keys",
                     one.source,
                     one.targets.join(", "),
                     one.state
-                );
+                ));
             }
             shown.state.clone_from(&one.state);
             shown

@@ -1,6 +1,6 @@
 //! A whole `clockwise up` for a test: on free ports, in a folder of its own, gone when dropped.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -63,12 +63,24 @@ impl Cluster {
         Self::spawn(command, folder, args)
     }
 
-    fn spawn(mut command: Command, folder: TempDir, args: &[&str]) -> Self {
+    /// Starts one whose log goes where nothing can be written.
+    pub(crate) fn start_unheard(args: &[&str]) -> Self {
+        let full = OpenOptions::new().write(true).open("/dev/full");
+        let talk = full.expect("a device that is always full");
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        Self::spawn_with(clockwise(), folder, talk, args)
+    }
+
+    fn spawn(command: Command, folder: TempDir, args: &[&str]) -> Self {
         let talk = OpenOptions::new()
             .create(true)
             .append(true)
             .open(folder.path().join(TALK))
             .expect("a file for what it says");
+        Self::spawn_with(command, folder, talk, args)
+    }
+
+    fn spawn_with(mut command: Command, folder: TempDir, talk: File, args: &[&str]) -> Self {
         let mut child = command
             .args(UP)
             .arg(data(folder.path()))

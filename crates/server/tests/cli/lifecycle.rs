@@ -100,6 +100,32 @@ fn a_server_that_dies_is_started_again_with_its_data() {
 }
 
 #[test]
+fn a_log_that_cannot_be_written_ends_nothing() {
+    let cluster = Cluster::start_unheard(&REDIS);
+    let (owner, pid) = cluster.servers().swap_remove(0);
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    wait_until("the node's server is started again", || {
+        let servers = cluster.servers();
+        !lives(pid) && servers.iter().any(|(id, new)| *id == owner && lives(*new))
+    });
+    wait_until("all is well", || {
+        cluster.run(&["status", "--check"]).exit == 0
+    });
+    assert_eq!(cluster.run(&["node", "add", "node-4"]).exit, 0);
+    let applied = cluster.run(&["apply", "--wait"]);
+    assert_eq!(applied.exit, 0, "{applied:?}");
+    let mut client = cluster.client();
+    for key in 0..30 {
+        let () = redis::cmd("SET")
+            .arg(key)
+            .arg("value")
+            .query(&mut client)
+            .unwrap();
+    }
+    assert_eq!(cluster.run(&["status", "--check"]).exit, 0);
+}
+
+#[test]
 fn down_ends_what_is_left_and_nothing_left_is_success() {
     let cluster = Cluster::start(&REDIS);
     let pids = cluster.servers();
