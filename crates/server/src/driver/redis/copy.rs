@@ -403,18 +403,27 @@ pub(super) async fn canary(source: &Link, target: &Link) -> Result<(), DriverErr
         source.greeting().client_id
     );
     let key = [RESERVED_PREFIX, name.as_bytes()].concat();
+    let heard = sing(source, target, &key).await;
+    for link in [source, target] {
+        // What was heard says more than why this failed, and the key goes by itself.
+        let gone = link.ask("UNLINK", &[b"UNLINK", &key]).await;
+        if heard.is_ok() {
+            gone?;
+        }
+    }
+    heard
+}
+
+async fn sing(source: &Link, target: &Link, key: &[u8]) -> Result<(), DriverError> {
     source
-        .ask("HSET", &[b"HSET", &key, b"song", b"heard"])
+        .ask("HSET", &[b"HSET", key, b"song", b"heard"])
         .await?;
     // Also gone when we are.
-    source.ask("PEXPIRE", &[b"PEXPIRE", &key, b"10000"]).await?;
-    let dump = source.ask("DUMP", &[b"DUMP", &key]).await?;
+    source.ask("PEXPIRE", &[b"PEXPIRE", key, b"10000"]).await?;
+    let dump = source.ask("DUMP", &[b"DUMP", key]).await?;
     let dump = dump.text().ok_or_else(|| source.odd("DUMP", &dump))?;
     target
-        .ask("RESTORE", &[b"RESTORE", &key, b"10000", &dump, b"REPLACE"])
+        .ask("RESTORE", &[b"RESTORE", key, b"10000", &dump, b"REPLACE"])
         .await?;
-    for link in [source, target] {
-        link.ask("UNLINK", &[b"UNLINK", &key]).await?;
-    }
     Ok(())
 }
