@@ -202,7 +202,7 @@ impl EtcdServer {
         }
     }
 
-    /// SIGSTOP: connections stay open and nobody answers.
+    /// SIGSTOP: connections stay open and nobody answers. Returns when it has stopped.
     pub fn pause(&self) {
         self.process.pause();
     }

@@ -115,7 +115,7 @@ impl MemcachedServer {
         }
     }
 
-    /// SIGSTOP: connections stay open and nobody answers.
+    /// SIGSTOP: connections stay open and nobody answers. Returns when it has stopped.
     pub fn pause(&self) {
         self.process.pause();
     }

@@ -3,7 +3,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -139,8 +139,12 @@ impl Process {
         }
     }
 
+    /// SIGSTOP. Returns when no thread of it runs any more, or it has ended.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
+        while self.child.is_some() && runs(self.pid) {
+            thread::sleep(POLL_INTERVAL / 10);
+        }
     }
 
     pub(crate) fn resume(&self) {
@@ -192,6 +196,21 @@ impl Drop for Process {
         }
         self.kill9();
     }
+}
+
+/// Whether a thread of a process may still do something.
+fn runs(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
+    threads.flatten().any(|thread| {
+        // `7 (name, which may hold anything) T ...`; a thread that has ended has no file.
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let state = stat
+            .rsplit_once(") ")
+            .and_then(|(_, rest)| rest.chars().next());
+        !matches!(state, None | Some('T' | 'Z' | 'X'))
+    })
 }
 
 #[track_caller]

@@ -146,9 +146,26 @@ impl RedisServer {
         }
     }
 
-    /// SIGSTOP: connections stay open and nobody answers.
+    /// SIGSTOP: connections stay open and nobody answers. Returns when it has stopped.
     pub fn pause(&self) {
         self.process.pause();
+    }
+
+    /// Bytes that have arrived for the server, on all its connections, and that it has not read.
+    ///
+    /// # Panics
+    /// Where there is no `/proc/net/tcp`.
+    #[track_caller]
+    #[must_use]
+    pub fn unread_bytes(&self) -> usize {
+        let table = match fs::read_to_string("/proc/net/tcp") {
+            Ok(table) => table,
+            Err(error) => panic!("/proc/net/tcp: {error}"),
+        };
+        table
+            .lines()
+            .filter_map(|line| unread_at(line, self.port))
+            .sum()
     }
 
     /// SIGCONT.
@@ -192,6 +209,19 @@ impl RedisServer {
             .map(|(user, password)| (user.as_str(), password.as_str()))
             .or_else(|| default.map(|password| ("default", password.as_str())))
     }
+}
+
+/// What waits to be read on the connection of this line, if the server at `port` is its end:
+/// `slot: local remote state sent:unread ...`, in hexadecimal digits.
+fn unread_at(line: &str, port: u16) -> Option<usize> {
+    const ESTABLISHED: &str = "01";
+    let mut fields = line.split_whitespace().skip(1);
+    let (local, _remote) = (fields.next()?, fields.next()?);
+    let (state, queues) = (fields.next()?, fields.next()?);
+    let (_, local_port) = local.rsplit_once(':')?;
+    let (_, unread) = queues.split_once(':')?;
+    let ours = u16::from_str_radix(local_port, 16) == Ok(port) && state == ESTABLISHED;
+    ours.then(|| usize::from_str_radix(unread, 16).ok())?
 }
 
 #[track_caller]

@@ -5,16 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use async_trait::async_trait;
-use clockwise::driver::{
-    Digest, Driver, DriverError, Generation, Identity, Item, Key, NodeAddress, NodeFacts, OfKeys,
-    Piece, PieceCursor, PieceRead, Read, Session, Term, Tracker, Untracked, WriteRefused,
-};
+use clockwise::driver::Driver;
 use clockwise_client::credentials::{PoolKey, client_login};
 use clockwise_client::resp::Value;
 use clockwise_placement::NodeId;
 
 use crate::client::Client;
+use crate::meddled::{Meddling, meddled};
 use crate::pool::{Pool, numbered};
 
 /// One key, written over and over with the next number until the server refuses.
@@ -115,147 +112,6 @@ async fn with_the_fence_no_acknowledged_write_of_a_stale_writer_is_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_fence_writes_are_lost_and_the_test_sees_it() {
-    let (lost, writes) = lost_writes(|driver| Arc::new(Unfenced(driver))).await;
+    let (lost, writes) = lost_writes(|driver| meddled(driver, Meddling::Unfenced)).await;
     assert!(lost > 0, "none of {writes} writes was lost");
-}
-
-/// A driver whose fence only says that it stands.
-#[derive(Debug)]
-struct Unfenced(Arc<dyn Driver>);
-
-struct UnfencedSession(Box<dyn Session>);
-
-#[async_trait]
-impl Driver for Unfenced {
-    async fn inspect(&self, node: &NodeAddress) -> Result<NodeFacts, DriverError> {
-        self.0.inspect(node).await
-    }
-
-    async fn canary(&self, source: &NodeAddress, target: &NodeAddress) -> Result<(), DriverError> {
-        self.0.canary(source, target).await
-    }
-
-    async fn session(
-        &self,
-        node: &NodeAddress,
-        term: Term,
-    ) -> Result<Box<dyn Session>, DriverError> {
-        Ok(Box::new(UnfencedSession(self.0.session(node, term).await?)))
-    }
-}
-
-#[async_trait]
-impl Session for UnfencedSession {
-    async fn fence(&self, _generation: Generation) -> Result<(), DriverError> {
-        Ok(())
-    }
-
-    async fn keep_client_users(&self, _keep: &[Generation]) -> Result<(), DriverError> {
-        Ok(())
-    }
-
-    async fn identity(&self) -> Result<Identity, DriverError> {
-        self.0.identity().await
-    }
-
-    async fn track(&self) -> Result<Tracker, DriverError> {
-        self.0.track().await
-    }
-
-    async fn scan(&self, cursor: u64, count: u32) -> Result<(u64, Vec<Key>), DriverError> {
-        self.0.scan(cursor, count).await
-    }
-
-    async fn read(&self, keys: &[Key]) -> Result<Vec<Read>, DriverError> {
-        self.0.read(keys).await
-    }
-
-    async fn read_small(&self, keys: &[Key]) -> Result<Vec<Read>, DriverError> {
-        self.0.read_small(keys).await
-    }
-
-    async fn write(
-        &self,
-        items: Vec<(Key, Item)>,
-    ) -> Result<Vec<Result<(), WriteRefused>>, DriverError> {
-        self.0.write(items).await
-    }
-
-    async fn remove(&self, keys: &[Key]) -> Result<u64, DriverError> {
-        self.0.remove(keys).await
-    }
-
-    async fn exists(&self, keys: &[Key]) -> Result<Vec<bool>, DriverError> {
-        self.0.exists(keys).await
-    }
-
-    async fn digests(&self, keys: &[Key]) -> Result<Vec<Option<Digest>>, DriverError> {
-        self.0.digests(keys).await
-    }
-
-    async fn tracked_digests(&self, keys: &[Key]) -> Result<Vec<Option<Digest>>, DriverError> {
-        self.0.tracked_digests(keys).await
-    }
-
-    async fn read_untracked(&self, key: &Key) -> Result<Option<Untracked>, DriverError> {
-        self.0.read_untracked(key).await
-    }
-
-    async fn write_untracked(
-        &self,
-        key: &Key,
-        here: &Untracked,
-        new: &Untracked,
-    ) -> Result<Result<(), WriteRefused>, DriverError> {
-        self.0.write_untracked(key, here, new).await
-    }
-
-    async fn read_piece(
-        &self,
-        key: &Key,
-        cursor: Option<PieceCursor>,
-    ) -> Result<PieceRead, DriverError> {
-        self.0.read_piece(key, cursor).await
-    }
-
-    async fn write_piece(
-        &self,
-        key: &Key,
-        piece: Piece,
-        first: bool,
-    ) -> Result<Result<(), WriteRefused>, DriverError> {
-        self.0.write_piece(key, piece, first).await
-    }
-
-    async fn finish_pieces(&self, key: &Key) -> Result<Result<(), WriteRefused>, DriverError> {
-        self.0.finish_pieces(key).await
-    }
-
-    async fn purge_staging(&self, of: &OfKeys) -> Result<u64, DriverError> {
-        self.0.purge_staging(of).await
-    }
-
-    async fn client_users(&self) -> Result<Vec<Generation>, DriverError> {
-        self.0.client_users().await
-    }
-
-    async fn make_client_user(
-        &self,
-        generation: Generation,
-        password: &str,
-    ) -> Result<(), DriverError> {
-        self.0.make_client_user(generation, password).await
-    }
-
-    async fn connections_below(&self, generation: Generation) -> Result<usize, DriverError> {
-        self.0.connections_below(generation).await
-    }
-
-    async fn durable(&self) -> Result<(), DriverError> {
-        self.0.durable().await
-    }
-
-    async fn size(&self) -> Result<(u64, u64), DriverError> {
-        self.0.size().await
-    }
 }

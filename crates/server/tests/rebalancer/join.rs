@@ -1,5 +1,8 @@
 //! A node joins.
 
+use std::sync::Arc;
+
+use crate::meddled::{Meddling, meddled};
 use crate::pool::{Pool, numbered};
 use clockwise_client::resp::Value;
 
@@ -22,4 +25,17 @@ async fn a_join_moves_the_keys_that_change_their_owner_and_touches_no_others() {
             String::from_utf8_lossy(key)
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_goes_on_however_fast_keys_are_told_to_be_touched() {
+    let mut pool = Pool::without_rebalancer(&["a", "b"]).await;
+    pool.driver = meddled(Arc::clone(&pool.driver), Meddling::Flooded);
+    pool.lead().await;
+    let keys = numbered(2_000);
+    pool.fill(&keys, <[u8]>::to_vec).await;
+    pool.add("c").await;
+    pool.apply().await;
+    pool.settle().await;
+    assert_eq!(pool.check_places().await, keys.len());
 }

@@ -9,6 +9,7 @@ mod every_type;
 mod fence;
 mod join;
 mod leaving;
+mod meddled;
 mod news;
 mod pool;
 mod restarts;

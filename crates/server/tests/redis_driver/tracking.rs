@@ -1,6 +1,7 @@
 //! The stream of dirty keys.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use clockwise::driver::{Dirty, DirtyStream, Key};
 use clockwise_client::resp::Value;
@@ -135,13 +136,25 @@ async fn a_barrier_comes_behind_the_writes_of_the_turn_in_which_it_began() {
     let mut clients: Vec<_> = (0..40).map(|_| Client::admin(&server)).collect();
     for round in 0..20 {
         let mut expected = BTreeSet::new();
+        let mut sent = 0;
         server.pause();
         for (rank, client) in clients.iter_mut().enumerate() {
             let names = (0..30).map(|name| format!("{name:0500}:{rank}:{round}"));
             for name in names {
-                client.send(&crate::setup::command(&[b"SET", name.as_bytes(), b"v"]));
+                let command = crate::setup::command(&[b"SET", name.as_bytes(), b"v"]);
+                client.send(&command);
+                sent += command.len();
                 expected.insert(key(name));
             }
+        }
+        // On a busy machine what was sent may arrive later than the PING of the barrier would.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while server.unread_bytes() < sent {
+            assert!(
+                Instant::now() < deadline,
+                "round {round}: it does not arrive"
+            );
+            tokio::task::yield_now().await;
         }
         let (barrier, ()) = tokio::join!(tracker.barrier(), async { server.resume() });
         barrier.unwrap();

@@ -137,6 +137,8 @@ impl Shared {
         let call = self.leads_asked.fetch_add(1, Ordering::Relaxed);
         let mut candidate: Option<(Term, Bytes)> = None;
         loop {
+            // Before the look: whoever begins a term meanwhile is not to make it seem old.
+            let highest = self.terms().highest;
             let standing = self.standing(&key, deadline).await?;
             if let (Some((term, value)), Some(leader), Some(lease)) =
                 (&candidate, &standing.leader, *granted)
@@ -149,7 +151,7 @@ impl Shared {
                 return Ok(self.keep(name, *term, guard, lease).await);
             }
             self.check_free(name, standing.leader.as_ref())?;
-            let term = self.next_term(&standing, deadline).await?;
+            let term = self.next_term(&standing, highest, deadline).await?;
             let lease = match *granted {
                 Some(lease) => lease,
                 None => {
@@ -243,7 +245,13 @@ impl Shared {
     }
 
     /// One above the last term, if that is known: one that was used must not come again.
-    async fn next_term(&self, standing: &Standing, deadline: Instant) -> Result<Term, LeadError> {
+    /// `highest` is the highest that was known here before the look.
+    async fn next_term(
+        &self,
+        standing: &Standing,
+        highest: Option<Term>,
+        deadline: Instant,
+    ) -> Result<Term, LeadError> {
         let unknown = |why| LeadError::TermUnknown {
             place: place(&self.keys.term()),
             why,
@@ -254,8 +262,7 @@ impl Shared {
             None if self.is_new(deadline).await? => Term::new(0),
             None => return Err(unknown("it is gone".to_owned())),
         };
-        let highest = self.terms().highest.unwrap_or(stored);
-        if stored < highest {
+        if let Some(highest) = highest.filter(|highest| stored < *highest) {
             let why = format!("it says {stored}, but term {highest} was begun: etcd was restored");
             return Err(unknown(why));
         }

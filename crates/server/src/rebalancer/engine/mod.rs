@@ -41,6 +41,8 @@ use crate::driver::{Dirty, Key};
 
 /// Keys that one step of a listing asks for: a server is held up for some twentieth of a millisecond.
 const SCAN_COUNT: u32 = 100;
+/// Messages of the stream that are taken in at once, when so many have arrived.
+const HEARD_AT_ONCE: usize = 256;
 /// Bytes that a source may hold back for the stream before copying pauses, since the reader is late.
 const BACKLOG_BYTES_MAX: u64 = 32 << 20;
 
@@ -191,6 +193,7 @@ impl Engine {
 
     /// Serves commands until nobody gives any.
     pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+        let mut heard = Vec::with_capacity(HEARD_AT_ONCE);
         loop {
             self.pump();
             self.finish_job();
@@ -198,13 +201,16 @@ impl Engine {
                 // Whoever waits for this core goes first: a server beside us has clients to answer.
                 std::thread::yield_now();
             }
+            // None goes before another: the stream may always have something to say, and what is asked
+            // of the servers has to come back all the same.
             tokio::select! {
-                biased;
                 command = commands.recv() => match command {
                     Some(command) => self.take(command).await,
                     None => return,
                 },
-                heard = hear(&mut self.listener) => self.heard(heard),
+                () = hear(&mut self.listener, &mut heard) => {
+                    heard.drain(..).for_each(|heard| self.heard(heard));
+                }
                 Some(done) = self.trips.next(), if !self.trips.is_empty() => self.done(done).await,
                 () = sleep_until(self.wake_at), if self.wake_at.is_some() => self.wake_at = None,
             }
@@ -331,15 +337,14 @@ impl Engine {
     }
 }
 
-async fn hear(listener: &mut Option<Listener>) -> Heard {
-    match listener {
+/// Waits for something of the stream and takes what else has arrived. Dropping it loses nothing.
+async fn hear(listener: &mut Option<Listener>, heard: &mut Vec<Heard>) {
+    let Some(listener) = listener else {
+        return std::future::pending().await;
+    };
+    if listener.heard.recv_many(heard, HEARD_AT_ONCE).await == 0 {
         // The task says that the stream is lost before it ends.
-        Some(listener) => listener
-            .heard
-            .recv()
-            .await
-            .unwrap_or(Heard::Dirty(Dirty::Lost)),
-        None => std::future::pending().await,
+        heard.push(Heard::Dirty(Dirty::Lost));
     }
 }
 

@@ -74,18 +74,19 @@ async fn listen(mut tracker: Tracker, tell: mpsc::Sender<Heard>, mut asked: mpsc
     let mut count = 0_u32;
     loop {
         let alive = tokio::select! {
+            // The stream comes last, for it may have something to say at any time.
             biased;
             ask = asked.recv() => match ask {
                 Some(()) => barrier(&mut *tracker, &tell, || Heard::Barrier).await,
                 None => return,
             },
-            dirty = tracker.next() => {
-                let lost = dirty == Dirty::Lost;
-                tell.send(Heard::Dirty(dirty)).await.is_ok() && !lost
-            }
             _ = probes.tick() => {
                 count = count.wrapping_add(1);
                 probe(&mut *tracker, &tell, count.is_multiple_of(PROBES_PER_BACKLOG)).await
+            }
+            dirty = tracker.next() => {
+                let lost = dirty == Dirty::Lost;
+                tell.send(Heard::Dirty(dirty)).await.is_ok() && !lost
             }
         };
         if !alive {
