@@ -11,6 +11,7 @@ use crate::change::{Change, Direction, Handoff, HandoffKind, HandoffState, Repor
 use crate::draft::{Draft, StaleEdit};
 use crate::flow::moving_pairs;
 use crate::form::{RECORD_BYTES_MAX, TooLarge};
+use crate::generator::Outlook;
 use crate::layout::{Layout, LayoutError};
 use crate::record::{Protocol, Record};
 use crate::{ChangeId, Edit, Epoch, InvalidRecord, Node, NodeState, Nonce};
@@ -68,7 +69,7 @@ impl Record {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn apply(&self, request: Apply<'_>) -> Result<Self, ApplyError> {
-        let draft = self.check_apply(request.expected)?;
+        let (draft, _) = self.check_apply(request.expected)?;
         if self.change.is_some() {
             return self.relocated(&draft);
         }
@@ -126,14 +127,21 @@ impl Record {
         Ok(next)
     }
 
-    /// Whether the record fits into a store, also when every handoff has flipped and is reversed.
-    fn check_room(&self) -> Result<(), TooLarge> {
+    /// Whether the record fits into a store, also when every handoff has flipped and is reversed, and when
+    /// the next change holds its slot table three times: as it is, before and after.
+    pub(crate) fn check_room(&self) -> Result<(), TooLarge> {
         let bytes = self.encode()?.len();
         let handoffs = self.change.iter().flat_map(|change| &change.handoffs);
         let growth: usize = handoffs
             .map(|handoff| handoff.targets.len() * FLIP_BYTES_MAX)
             .sum();
-        match bytes + growth {
+        let (now, then) = match &self.change {
+            None => (0, self.membership.generator.bytes()),
+            Some(Change { before, after, .. }) => {
+                (before.generator.bytes(), after.generator.bytes())
+            }
+        };
+        match bytes + growth + 2 * then.saturating_sub(now) {
             fitting if fitting <= RECORD_BYTES_MAX => Ok(()),
             bytes => Err(TooLarge {
                 bytes,
@@ -142,8 +150,11 @@ impl Record {
         }
     }
 
-    /// What `apply` and `plan` refuse alike, and the draft of what is staged.
-    pub(crate) fn check_apply(&self, expected: Epoch) -> Result<Draft, ApplyError> {
+    /// What `apply` and `plan` refuse alike, and the draft of what is staged with its slots planned.
+    pub(crate) fn check_apply(
+        &self,
+        expected: Epoch,
+    ) -> Result<(Draft, Option<Outlook>), ApplyError> {
         if expected != self.epoch {
             return Err(ApplyError::EpochMoved {
                 expected,
@@ -165,10 +176,11 @@ impl Record {
         if self.staged.is_empty() {
             return Err(ApplyError::NothingStaged);
         }
-        let draft = Draft::of(self)?;
-        match draft == Draft::unedited(self) {
+        let present = Draft::unedited(self);
+        let (draft, outlook) = Draft::of(self)?.planned(&present)?;
+        match draft == present {
             true => Err(ApplyError::NoEffect),
-            false => Ok(draft),
+            false => Ok((draft, outlook)),
         }
     }
 

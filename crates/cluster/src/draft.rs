@@ -6,9 +6,10 @@ use core::fmt;
 use clockwise_placement::{MEMBERS_MAX, NodeId, PlacementError};
 
 use crate::change::Direction;
-use crate::layout::{Generator, Layout, LayoutError, Seat};
+use crate::generator::Outlook;
+use crate::layout::{Layout, LayoutError, Seat};
 use crate::record::Record;
-use crate::{Address, Edit, StagedId};
+use crate::{Address, Edit, Generator, StagedId};
 
 /// A pool as it will be. Edits make the next one; none is changed in place.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,6 +59,13 @@ impl Draft {
             draft = draft.edited(&staged.edit).map_err(stale)?;
         }
         Ok(draft)
+    }
+
+    /// The pool with its slot table planned from the owners in `present`, where it has one to plan, and what
+    /// the planning has shown.
+    pub(crate) fn planned(self, present: &Self) -> Result<(Self, Option<Outlook>), LayoutError> {
+        let (layout, outlook) = self.layout.planned(Some(&present.layout))?;
+        Ok((Self { layout, ..self }, outlook))
     }
 
     /// The pool with one more edit.

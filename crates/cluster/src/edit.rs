@@ -86,7 +86,8 @@ pub enum Edit {
         /// The recipe from then on.
         scheme: SchemeSpec,
     },
-    /// The same members with other intervals: another number of points, or a slot table.
+    /// The same members with other intervals: another number of points, or slots. A slot table that is empty
+    /// is planned from the present owners; the same slots once more carry a plan in steps further.
     SetGenerator {
         /// The generator from then on.
         generator: Generator,

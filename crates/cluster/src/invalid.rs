@@ -5,7 +5,7 @@ use core::fmt;
 use clockwise_placement::{MEMBERS_MAX, NodeId, PlacementError};
 
 use crate::layout::LayoutError;
-use crate::{Address, Generation, NodeState, StagedId};
+use crate::{Address, Generation, NodeState, StagedId, TooLarge};
 
 /// The most edits that may wait for `apply`: one change should be something a person can read.
 pub const STAGED_MAX: usize = 1_024;
@@ -114,6 +114,8 @@ pub enum InvalidRecord {
     },
     /// A layout that cannot be built.
     Layout(LayoutError),
+    /// A slot table that leaves no room for a change.
+    TooLarge(TooLarge),
 }
 
 /// What does not fit about a handoff.
@@ -148,6 +150,12 @@ pub enum HandoffFault {
 impl From<LayoutError> for InvalidRecord {
     fn from(error: LayoutError) -> Self {
         Self::Layout(error)
+    }
+}
+
+impl From<TooLarge> for InvalidRecord {
+    fn from(error: TooLarge) -> Self {
+        Self::TooLarge(error)
     }
 }
 
@@ -223,6 +231,7 @@ impl fmt::Display for InvalidRecord {
                 write!(f, "nodes {source} and {other} are both in handover")
             }
             Self::Layout(error) => error.fmt(f),
+            Self::TooLarge(error) => error.fmt(f),
         }
     }
 }
@@ -254,6 +263,7 @@ impl core::error::Error for InvalidRecord {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Layout(error) => Some(error),
+            Self::TooLarge(error) => Some(error),
             _ => None,
         }
     }

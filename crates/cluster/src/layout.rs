@@ -6,14 +6,13 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use clockwise_placement::{
-    Domain, KeyHash, Member, NodeId, POINTS_PER_WEIGHT, Placement, PlacementError, RingSpec,
-    Scheme, Spread, Weight,
+    Domain, KeyHash, Member, NodeId, Placement, PlacementError, RingSpec, Scheme, Spread, Weight,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
-use crate::as_text;
 use crate::node::hex_16;
+use crate::{Generator, SlotRules, as_text};
 
 /// The name of our own scheme, the one this crate can build.
 pub const SCHEME_V1: &str = "clockwise/v1";
@@ -68,12 +67,7 @@ impl Layout {
     /// A scheme that this version does not know, a slot table of nodes that are not members, and whatever
     /// stands in the way of the placement itself.
     pub fn build(&self) -> Result<Placement, LayoutError> {
-        let Some(scheme) = self.scheme.scheme() else {
-            return Err(LayoutError::UnknownScheme {
-                name: self.scheme.name.clone(),
-            });
-        };
-        let members: Vec<Member> = self.members.iter().map(Seat::member).collect();
+        let (scheme, members) = (self.recipe()?, self.seated());
         let placement = match &self.generator {
             Generator::Ring { points_per_weight } => RingSpec {
                 scheme,
@@ -87,13 +81,29 @@ impl Layout {
                 slots,
                 owners,
                 table,
+                rules,
             } => {
+                rules.iter().try_for_each(SlotRules::check)?;
                 let table = self.table_of_ranks(owners, table)?;
                 let slots = usize::try_from(*slots).unwrap_or(usize::MAX);
                 Placement::from_slots(scheme, members, self.replicas, slots, &table)?
             }
         };
         Ok(placement)
+    }
+
+    /// The scheme that keys are placed by.
+    pub(crate) fn recipe(&self) -> Result<Scheme, LayoutError> {
+        self.scheme
+            .scheme()
+            .ok_or_else(|| LayoutError::UnknownScheme {
+                name: self.scheme.name.clone(),
+            })
+    }
+
+    /// Its members as the placement crate takes them.
+    pub(crate) fn seated(&self) -> Vec<Member> {
+        self.members.iter().map(Seat::member).collect()
     }
 
     /// The slot table in ranks of members instead of ranks among its owners.
@@ -329,7 +339,7 @@ pub enum SpreadRule {
 }
 
 impl SpreadRule {
-    const fn spread(self) -> Spread {
+    pub(crate) const fn spread(self) -> Spread {
         match self {
             Self::Widest => Spread::Widest,
             Self::Distinct { depth } => Spread::Distinct { depth },
@@ -343,47 +353,6 @@ impl fmt::Display for SpreadRule {
             Self::Widest => f.write_str("as wide as can be"),
             Self::Distinct { depth: 0 } => f.write_str("distinct nodes or nothing"),
             Self::Distinct { depth } => write!(f, "distinct domains of level {depth} or nothing"),
-        }
-    }
-}
-
-/// How the intervals of a layout come about.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Generator {
-    /// Hashed points, so many for a weight of 1.
-    Ring {
-        /// Points of a node of weight 1.
-        points_per_weight: u32,
-    },
-    /// Equal intervals whose owners stand in a table.
-    Slots {
-        /// How many intervals there are.
-        slots: u32,
-        /// The nodes that the table names. Members that are not among them own nothing.
-        #[serde(with = "as_text::list")]
-        owners: Vec<NodeId>,
-        /// One row per slot, clockwise from position 0: ranks in `owners`, the first owner of a slot first.
-        table: Vec<u16>,
-    },
-}
-
-impl Default for Generator {
-    fn default() -> Self {
-        Self::Ring {
-            points_per_weight: POINTS_PER_WEIGHT,
-        }
-    }
-}
-
-impl fmt::Display for Generator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ring { points_per_weight } => {
-                write!(f, "ring, {points_per_weight} points per weight")
-            }
-            Self::Slots { slots, .. } => write!(f, "{slots} slots"),
         }
     }
 }
@@ -409,6 +378,11 @@ pub enum LayoutError {
         /// How many owners the table names.
         owners: usize,
     },
+    /// Rules for a slot table that nobody could follow.
+    SlotRules {
+        /// The rules.
+        rules: SlotRules,
+    },
     /// What stands in the way of the placement.
     Placement(PlacementError),
 }
@@ -432,6 +406,12 @@ impl fmt::Display for LayoutError {
             Self::NoSuchOwner { entry, owners } => {
                 write!(f, "the slot table names owner {entry}, there are {owners}")
             }
+            Self::SlotRules { rules } => write!(
+                f,
+                "slots with an overload of {} % and steps of {} %: the one goes from 0 to 100, the other \
+                 from 1 to 100",
+                rules.overload_percent, rules.step_percent
+            ),
             Self::Placement(error) => error.fmt(f),
         }
     }

@@ -71,6 +71,7 @@ mod edit;
 mod end;
 mod flow;
 mod form;
+mod generator;
 pub mod handoff;
 mod hash_tag;
 mod invalid;
@@ -94,16 +95,17 @@ pub use draft::{EditError, StaleEdit};
 pub use edit::{Edit, Staged, StagedId};
 pub use end::{AbortError, Finished};
 pub use form::{DecodeError, RECORD_BYTES_MAX, TooLarge};
+pub use generator::{Generator, SlotRules};
 pub use hash_tag::hash_tag;
 pub use invalid::{FOREIGN_WRITERS_MAX, HandoffFault, InvalidRecord, STAGED_MAX};
 pub use layout::{
-    Generator, HashSpec, Layout, LayoutError, SCHEME_V1, SchemeSpec, Seat, SecretKey, SpreadRule,
+    HashSpec, Layout, LayoutError, SCHEME_V1, SchemeSpec, Seat, SecretKey, SpreadRule,
 };
 pub use name::{ChangeId, NameError, PoolName};
 pub use node::{Incarnation, Node, NodeState, Nonce, NonceError, ServerId, ServerIdError};
 pub use plan::{
     Basis, Evenness, Fate, Held, INTERVALS_LISTED_MAX, Missing, Moves, Plan, PlannedDomain,
-    PlannedEdit, PlannedFlow, PlannedInterval, PlannedLoss, PlannedNode, Warning,
+    PlannedEdit, PlannedFlow, PlannedInterval, PlannedLoss, PlannedNode, PlannedSlots, Warning,
 };
 pub use record::{
     FORMAT, Membership, NewNode, NewPool, Options, Protocol, Record, ServiceClass, Throttle,

@@ -12,10 +12,10 @@ use clockwise_placement::{Domain, NodeId, Weight};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::layout::{Generator, Layout, SchemeSpec, Seat, SpreadRule};
+use crate::layout::{Layout, SchemeSpec, Seat, SpreadRule};
 use crate::{
-    Address, Change, Epoch, Finished, Generation, InvalidRecord, Node, NodeState, Nonce, PoolName,
-    Revision, Staged, as_text,
+    Address, Change, Epoch, Finished, Generation, Generator, InvalidRecord, Node, NodeState, Nonce,
+    PoolName, Revision, Staged, as_text,
 };
 
 /// The format that this version writes.
@@ -94,9 +94,14 @@ impl Record {
             options: pool.options,
             unknown: Map::new(),
         };
-        let record = record.normalised();
+        let mut record = record.normalised();
         record.check()?;
-        record.membership.layout().build()?;
+        let (layout, _) = record.membership.layout().planned(None)?;
+        layout.build()?;
+        record.membership.generator = layout.generator;
+        if let Generator::Slots { .. } = &record.membership.generator {
+            record.check_room()?;
+        }
         Ok(record)
     }
 

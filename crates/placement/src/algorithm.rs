@@ -7,7 +7,7 @@ use core::fmt;
 use crate::measure::Owners;
 use crate::{
     Jump, Maglev, Member, Modulo, NodeId, NodeIx, Placement, PlacementError, Rendezvous, Ring,
-    SlotsSpec, Weight,
+    SlotsPlan, SlotsSpec, Weight,
 };
 
 /// A change of one node.
@@ -82,6 +82,11 @@ pub trait Algorithm: Owners {
 
     /// The intervals and their owners, for algorithms that have them: measures are exact then.
     fn intervals(&self) -> Option<&Placement> {
+        None
+    }
+
+    /// What was found out when its owner table was planned, for algorithms that plan one.
+    fn slots_plan(&self) -> Option<&SlotsPlan> {
         None
     }
 
@@ -177,7 +182,7 @@ impl Owners for Ring {
 pub struct Slots {
     // Its members stand in the placement instead.
     rules: SlotsSpec,
-    placement: Placement,
+    plan: SlotsPlan,
 }
 
 impl Slots {
@@ -204,28 +209,28 @@ impl Slots {
         };
         Ok(Self {
             rules,
-            placement: spec.plan(current)?.placement,
+            plan: spec.plan(current)?,
         })
     }
 
     /// The table as a placement.
     #[must_use]
     pub fn placement(&self) -> &Placement {
-        &self.placement
+        &self.plan.placement
     }
 }
 
 impl Owners for Slots {
     fn scheme(&self) -> &crate::Scheme {
-        self.placement.scheme()
+        self.plan.placement.scheme()
     }
 
     fn nodes(&self) -> &[Member] {
-        self.placement.nodes()
+        self.plan.placement.nodes()
     }
 
     fn owner_of(&self, key: &[u8]) -> NodeIx {
-        self.placement.owner_of(key)
+        self.plan.placement.owner_of(key)
     }
 }
 
@@ -236,14 +241,18 @@ impl Algorithm for Slots {
 
     fn edited(&self, edit: &Edit) -> Result<Box<dyn Algorithm>, EditError> {
         let spec = SlotsSpec {
-            members: edit.of(self.placement.nodes())?,
+            members: edit.of(self.plan.placement.nodes())?,
             ..self.rules.clone()
         };
-        Ok(Box::new(Self::following(spec, &self.placement)?))
+        Ok(Box::new(Self::following(spec, &self.plan.placement)?))
     }
 
     fn intervals(&self) -> Option<&Placement> {
-        Some(&self.placement)
+        Some(&self.plan.placement)
+    }
+
+    fn slots_plan(&self) -> Option<&SlotsPlan> {
+        Some(&self.plan)
     }
 }
 

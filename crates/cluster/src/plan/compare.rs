@@ -6,9 +6,12 @@ use alloc::vec::Vec;
 
 use clockwise_placement::{Balance, Load, NodeId, Placement, expected_cv};
 
-use super::{Evenness, Fate, Held, Missing, PlannedDomain, PlannedLoss, PlannedNode, Sides};
+use super::{
+    Evenness, Fate, Held, Missing, PlannedDomain, PlannedLoss, PlannedNode, PlannedSlots, Sides,
+};
 use crate::draft::Draft;
-use crate::layout::{Generator, Layout, Seat};
+use crate::generator::{Generator, Outlook};
+use crate::layout::{Layout, Seat};
 
 pub(super) fn nodes(
     sides: &Sides<'_>,
@@ -81,6 +84,18 @@ fn evenness_of(balance: &Balance) -> Evenness {
         min_over_mean: balance.min_over_mean,
         cv: balance.cv,
         cv_expected: None,
+    }
+}
+
+/// What the slots afterwards could be at best; none where none were planned.
+pub(super) fn slots(layout: &Layout, outlook: Option<&Outlook>) -> Option<PlannedSlots> {
+    match (&layout.generator, outlook) {
+        (Generator::Slots { slots, .. }, Some(outlook)) => Some(PlannedSlots {
+            slots: *slots,
+            optimum_over_mean: outlook.optimum_over_mean,
+            copies_left: outlook.copies_left,
+        }),
+        _ => None,
     }
 }
 

@@ -38,9 +38,11 @@ fn exact(sides: &Sides<'_>, diff: &Diff<'_>, held: &BTreeMap<NodeId, Held>) -> M
         source: sides.before.node(change.old[0]).id.clone(),
         target: sides.after.node(change.new[0]).id.clone(),
     };
-    // With other points or another number of copies the change is about every node.
+    // With other points, another number of copies or the next step of a plan the change is about every node.
     let (old, new) = (sides.layout_before, sides.layout_after);
-    let about_some = old.generator == new.generator && old.replicas == new.replicas;
+    let about_some = old.generator.makes_as(&new.generator)
+        && old.replicas == new.replicas
+        && old.members != new.members;
     let count = u64::try_from(diff.primaries().count()).unwrap_or(u64::MAX);
     Moves {
         copies: movement.copies_share(),

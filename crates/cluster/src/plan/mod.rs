@@ -19,9 +19,9 @@ use serde::Serialize;
 
 use crate::apply::{Apply, ApplyError};
 use crate::draft::Draft;
-use crate::layout::{Generator, Layout};
+use crate::layout::Layout;
 use crate::record::Record;
-use crate::{ChangeId, Edit, Epoch, Nonce, PoolName, StagedId, as_text};
+use crate::{ChangeId, Edit, Epoch, Generator, Nonce, PoolName, StagedId, as_text};
 pub use warning::Warning;
 
 /// How many intervals a plan lists; the others are counted. A person reads none of them, a program may ask
@@ -68,6 +68,9 @@ pub struct Plan {
     /// How evenly copies lie afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies_after: Option<Evenness>,
+    /// What the slots could be at best, where a table was planned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<PlannedSlots>,
     /// What the failure domains take, outermost level first.
     pub domains: Vec<PlannedDomain>,
     /// What the loss of each node would mean afterwards.
@@ -246,6 +249,20 @@ pub struct Evenness {
     pub cv_expected: Option<f64>,
 }
 
+/// What planned slots could be at best.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct PlannedSlots {
+    /// How many there are.
+    pub slots: u32,
+    /// The copies of the most loaded node over its fair part, in the best balance that weights and failure
+    /// domains allow. The slots of `balance_after` are within one of it, unless an overload is allowed or
+    /// copies are left to move.
+    pub optimum_over_mean: f64,
+    /// The part of all copies that still has to move after this change, where it goes in steps.
+    pub copies_left: f64,
+}
+
 /// A failure domain before and afterwards.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
@@ -292,7 +309,8 @@ pub struct Missing {
 impl Record {
     /// What `apply` would do with what is staged.
     ///
-    /// `held` is what the nodes hold, of those that were counted. O(points × log points + nodes²).
+    /// `held` is what the nodes hold, of those that were counted. O(points × log points + nodes²), and twice
+    /// the time that [`SlotsSpec::plan`](clockwise_placement::SlotsSpec::plan) takes where slots are planned.
     ///
     /// # Errors
     /// Nothing is staged, or it leads to no layout that could be shown. What `apply` refuses although it can
@@ -311,12 +329,13 @@ impl Record {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn plan(&self, held: &BTreeMap<NodeId, Held>) -> Result<Plan, ApplyError> {
-        let draft = match self.check_apply(self.epoch) {
-            Ok(draft) => draft,
-            Err(ApplyError::ChangeInFlight { .. }) => Draft::of(self)?,
+        let present = Draft::unedited(self);
+        let (draft, outlook) = match self.check_apply(self.epoch) {
+            Ok(planned) => planned,
+            Err(ApplyError::ChangeInFlight { .. }) => Draft::of(self)?.planned(&present)?,
             Err(error) => return Err(error),
         };
-        let before = Draft::unedited(self).layout;
+        let before = present.layout;
         let sides = Sides {
             before: before.build()?,
             after: draft.layout.build()?,
@@ -336,6 +355,7 @@ impl Record {
             balance_after: compare::evenness(&sides.after, &draft.layout),
             copies_before: compare::evenness_of_copies(&sides.before),
             copies_after: compare::evenness_of_copies(&sides.after),
+            slots: compare::slots(&draft.layout, outlook.as_ref()),
             domains: compare::domains(&sides),
             losses: compare::losses(&sides.after),
             shortfall_before: compare::missing(&sides.before),
@@ -345,7 +365,9 @@ impl Record {
             refusals: self.dry_run().err().into_iter().collect(),
             moves,
         };
-        plan.warnings = warning::warnings(&plan, self.staged.iter().map(|staged| &staged.edit));
+        let hints = outlook.map_or_else(Vec::new, |outlook| outlook.hints);
+        let edits = self.staged.iter().map(|staged| &staged.edit);
+        plan.warnings = warning::warnings(&plan, edits, &hints);
         Ok(plan)
     }
 

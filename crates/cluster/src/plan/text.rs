@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Basis, Evenness, Fate, Moves, Plan, PlannedLoss, PlannedNode};
+use super::{Basis, Evenness, Fate, Moves, Plan, PlannedLoss, PlannedNode, PlannedSlots};
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,6 +41,9 @@ impl fmt::Display for Plan {
         write_evenness(f, "load", &self.balance_before, &self.balance_after)?;
         if let (Some(before), Some(after)) = (&self.copies_before, &self.copies_after) {
             write_evenness(f, "copies", before, after)?;
+        }
+        if let Some(slots) = &self.slots {
+            write_slots(f, slots)?;
         }
         let worst = self
             .losses
@@ -171,6 +174,22 @@ fn write_evenness(
         )?;
     }
     writeln!(f)
+}
+
+fn write_slots(f: &mut fmt::Formatter<'_>, slots: &PlannedSlots) -> fmt::Result {
+    writeln!(
+        f,
+        "optimum max/mean {:.3} of the copies, by weights and failure domains",
+        slots.optimum_over_mean
+    )?;
+    if slots.copies_left > 0.0 {
+        writeln!(
+            f,
+            "{} of the copies still have to move after this step; ask for the same slots again then",
+            Percent(slots.copies_left)
+        )?;
+    }
+    Ok(())
 }
 
 fn write_loss(f: &mut fmt::Formatter<'_>, loss: &PlannedLoss) -> fmt::Result {

@@ -1,9 +1,10 @@
 //! What a person should know before applying a plan that nothing forbids.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use clockwise_placement::NodeId;
+use clockwise_placement::{Hint, NodeId};
 use serde::Serialize;
 
 use super::{Basis, Fate, Plan};
@@ -25,6 +26,26 @@ pub enum Warning {
         /// Who stays as loaded as it is.
         #[serde(serialize_with = "as_text::serialize")]
         loaded: NodeId,
+    },
+    /// A newcomer without which the most loaded node would have no more, as the planning of slots shows.
+    NoRelief {
+        /// Who joins.
+        #[serde(serialize_with = "as_text::serialize")]
+        node: NodeId,
+    },
+    /// A failure domain holds all copies that the spread allows there: more nodes in it relieve only each other.
+    DomainFull {
+        /// Its path.
+        domain: String,
+        /// How many copies of every key it holds.
+        copies: u64,
+    },
+    /// A failure domain must hold more copies than its weights ask for, since there are too few others.
+    DomainStrained {
+        /// Its path.
+        domain: String,
+        /// How many copies of every key it holds.
+        copies: u64,
     },
     /// A member owns nothing.
     OwnsNothing {
@@ -99,10 +120,15 @@ pub enum Warning {
     },
 }
 
-pub(super) fn warnings<'a>(plan: &Plan, edits: impl Iterator<Item = &'a Edit>) -> Vec<Warning> {
+pub(super) fn warnings<'a>(
+    plan: &Plan,
+    edits: impl Iterator<Item = &'a Edit>,
+    hints: &[Hint],
+) -> Vec<Warning> {
     let mut warnings = Vec::new();
     about_edits(edits, &mut warnings);
     about_moves(plan, &mut warnings);
+    about_slots(hints, &mut warnings);
     about_spread(plan, &mut warnings);
     about_balance(plan, &mut warnings);
     warnings
@@ -145,6 +171,25 @@ fn about_moves(plan: &Plan, warnings: &mut Vec<Warning>) {
             node: node.id.clone(),
             loaded: loaded.id.clone(),
         });
+    }
+}
+
+/// What the planning of slots has shown, unless it is said already.
+fn about_slots(hints: &[Hint], warnings: &mut Vec<Warning>) {
+    for hint in hints {
+        let warning = match hint.clone() {
+            Hint::NoRelief { node } => Warning::NoRelief { node },
+            Hint::DomainFull { domain, copies } => Warning::DomainFull { domain, copies },
+            Hint::DomainStrained { domain, copies } => Warning::DomainStrained { domain, copies },
+            _ => continue,
+        };
+        let helpless = |said: &Warning| match (said, &warning) {
+            (Warning::CannotHelp { node: said, .. }, Warning::NoRelief { node }) => said == node,
+            _ => false,
+        };
+        if !warnings.iter().any(helpless) {
+            warnings.push(warning);
+        }
     }
 }
 
@@ -202,6 +247,15 @@ impl fmt::Display for Warning {
                     f,
                     "{node} does not help: {loaded}, the most loaded node, keeps all it has"
                 )
+            }
+            Self::NoRelief { node } => Hint::NoRelief { node: node.clone() }.fmt(f),
+            Self::DomainFull { domain, copies } => {
+                let (domain, copies) = (domain.clone(), *copies);
+                Hint::DomainFull { domain, copies }.fmt(f)
+            }
+            Self::DomainStrained { domain, copies } => {
+                let (domain, copies) = (domain.clone(), *copies);
+                Hint::DomainStrained { domain, copies }.fmt(f)
             }
             Self::OwnsNothing { node } => write!(f, "{node} owns nothing"),
             Self::TooFewNodes { missing } => {

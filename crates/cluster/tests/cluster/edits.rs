@@ -428,6 +428,7 @@ fn points_and_scheme_and_generator_change_by_handoffs_too() {
         slots: 4,
         owners,
         table: vec![0, 1, 0, 1],
+        rules: None,
     };
     let after = applied(&record("a b", 20), &[Edit::SetGenerator { generator }]);
     assert_eq!(after.change().unwrap().handoffs.len(), 2);
@@ -440,6 +441,7 @@ fn slots_of_a_node_that_leaves_without_a_new_table_are_refused() {
         slots: 4,
         owners,
         table: vec![0, 1, 0, 1],
+        rules: None,
     };
     let slots = Record::create(
         NewPool {

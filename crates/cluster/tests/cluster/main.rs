@@ -7,5 +7,6 @@ mod plan;
 mod pool;
 mod record;
 mod scripts;
+mod slots;
 mod view;
 mod walks;

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clockwise_cluster::{
-    Basis, Edit, Generator, HashSpec, Held, INTERVALS_LISTED_MAX, Plan, Record, SchemeSpec, Warning,
+    Basis, Edit, Generator, HashSpec, Held, INTERVALS_LISTED_MAX, Plan, Record, SchemeSpec,
+    SlotRules, Warning,
 };
 use clockwise_placement::{Interval, NodeId};
 use serde_json::Value;
@@ -28,6 +29,9 @@ fn the_planned_flows_are_the_handoffs_that_apply_makes() {
         vec![add("e")],
         vec![remove("a"), add("e")],
         vec![set_points(60)],
+        vec![Edit::SetGenerator {
+            generator: Generator::planned_slots(64, SlotRules::default()),
+        }],
         vec![Edit::SetScheme { scheme }],
         vec![Edit::SetScheme {
             scheme: SchemeSpec::default().with_hash_tags(true),

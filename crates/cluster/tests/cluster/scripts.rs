@@ -9,7 +9,7 @@ use std::path::Path;
 
 use clockwise_cluster::{
     Apply, Counts, Edit, Epoch, Generator, HandoffId, HashSpec, Held, NewPool, Record, SchemeSpec,
-    SecretKey, ServiceClass, StagedId, Throttle, Unstage,
+    SecretKey, ServiceClass, SlotRules, StagedId, Throttle, Unstage,
 };
 use clockwise_placement::NodeId;
 
@@ -196,13 +196,15 @@ impl Stage {
     }
 }
 
-/// `a b=2 c@eu/1 points=5 replicas=2 class=cache`.
+/// `a b=2 c@eu/1 points=5 replicas=2 class=cache`, or `slots=64` instead of points.
 fn new_pool(words: &[&str]) -> NewPool {
     let mut nodes = Vec::new();
     let (mut points, mut replicas, mut class) = (200, 1, ServiceClass::Store);
+    let mut slots = None;
     for word in words {
         match word.split_once('=') {
             Some(("points", given)) => points = given.parse().unwrap(),
+            Some(("slots", given)) => slots = Some(read_slots(given, &[])),
             Some(("replicas", given)) => replicas = given.parse().unwrap(),
             Some(("class", "cache")) => class = ServiceClass::Cache,
             _ => nodes.push(*word),
@@ -217,6 +219,9 @@ fn new_pool(words: &[&str]) -> NewPool {
         class,
         ..pool(&names.join(" "), points)
     };
+    if let Some(generator) = slots {
+        new.generator = generator;
+    }
     for (node, word) in new.nodes.iter_mut().zip(&nodes) {
         node.domain = word
             .split_once('@')
@@ -262,6 +267,9 @@ fn read_edit(words: &[&str]) -> Edit {
                 points_per_weight: points.parse().unwrap(),
             },
         },
+        ["slots", slots, rules @ ..] => Edit::SetGenerator {
+            generator: read_slots(slots, rules),
+        },
         ["secret"] => Edit::SetScheme {
             scheme: SchemeSpec::v1(HashSpec::SipHash13 {
                 key: SecretKey::new([42; 16]),
@@ -275,6 +283,17 @@ fn read_edit(words: &[&str]) -> Edit {
         },
         other => panic!("no edit {other:?}"),
     }
+}
+
+/// So many slots, by rules like `overload=5 step=10`.
+fn read_slots(slots: &str, rules: &[&str]) -> Generator {
+    let percent =
+        |name, default: &'static str| option(rules, name).unwrap_or(default).parse().unwrap();
+    let rules = SlotRules {
+        overload_percent: percent("overload", "0"),
+        step_percent: percent("step", "100"),
+    };
+    Generator::planned_slots(slots.parse().unwrap(), rules)
 }
 
 fn option<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {

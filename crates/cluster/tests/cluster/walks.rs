@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use clockwise_cluster::{Edit, Generation, Generator, HandoffId, Record, Step, View};
+use clockwise_cluster::{Edit, Generation, Generator, HandoffId, Record, SlotRules, Step, View};
 use clockwise_placement::{NodeId, Position};
 
 use crate::pool::{add, address, applied, id, record, remove, step_to, through, try_apply};
@@ -156,11 +156,16 @@ fn every_walk_through_a_change_ends_and_only_flips_change_owners() {
     let points = |points_per_weight| Edit::SetGenerator {
         generator: Generator::Ring { points_per_weight },
     };
+    let slots = || Edit::SetGenerator {
+        generator: Generator::planned_slots(16, SlotRules::default()),
+    };
     let lost = Edit::RemoveLost {
         id: id("b"),
         keys_counted: 7,
     };
     for (nodes, edits) in [
+        ("a b c", vec![slots()]),
+        ("a b c", vec![slots(), remove("b"), add("d")]),
         ("a b c", vec![add("d")]),
         ("a b c", vec![remove("b")]),
         ("a b c", vec![points(7)]),
@@ -170,6 +175,12 @@ fn every_walk_through_a_change_ends_and_only_flips_change_owners() {
         let start = applied(&record(nodes, 5), &edits);
         for seed in 0..60 {
             walk(&start, seed);
+        }
+    }
+    let slots = finished(&applied(&record("a b c", 5), &[slots()]));
+    for edits in [vec![add("d")], vec![remove("b")], vec![points(7)]] {
+        for seed in 0..60 {
+            walk(&applied(&slots, &edits), seed);
         }
     }
 }

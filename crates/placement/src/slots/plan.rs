@@ -5,7 +5,9 @@
 //! keeps the most of the present owners. At last each slot gets a first owner among its owners, so that
 //! primaries are as even as the owners allow, again with the fewest changes.
 
+use alloc::borrow::ToOwned;
 use alloc::vec::Vec;
+use core::fmt;
 
 use super::flow::{Bounds, Flow};
 use super::primaries;
@@ -118,6 +120,35 @@ pub enum Hint {
         /// The new node.
         node: NodeId,
     },
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of_every_key = |copies: u64| match copies {
+            1 => "one copy".to_owned(),
+            copies => alloc::format!("{copies} copies"),
+        };
+        match self {
+            Self::DomainFull { domain, copies } => write!(
+                f,
+                "{domain} holds {} of every key, all that the spread allows: more nodes in it relieve only \
+                 each other",
+                of_every_key(*copies)
+            ),
+            Self::DomainStrained { domain, copies } => write!(
+                f,
+                "{domain} must hold {} of every key, more than its weights ask for, since there are too few \
+                 others",
+                of_every_key(*copies)
+            ),
+            Self::NoRelief { node } => {
+                write!(
+                    f,
+                    "{node} does not help: the most loaded node has no less without it"
+                )
+            }
+        }
+    }
 }
 
 impl SlotsSpec {
