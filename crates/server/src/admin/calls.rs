@@ -15,13 +15,14 @@ use super::call::{
     AcceptCall, ApplyCall, EmptyCall, StageCall, StartCall, ThrottleCall, UnstageCall,
 };
 use super::http::parse;
+use super::metrics;
 use super::refusal::{Code, Refusal};
 use super::service::Service;
 
 type Reply<T> = Result<Json<Envelope<T>>, Refusal>;
-type Shared = State<Arc<Service>>;
+pub(super) type Shared = State<Arc<Service>>;
 
-/// Every call of the API, below `/v1`.
+/// Every call of the API, below `/v1`, and what a monitoring system asks.
 pub fn calls(service: Arc<Service>) -> Router {
     let v1 = Router::new()
         .route("/status", get(status))
@@ -38,7 +39,12 @@ pub fn calls(service: Arc<Service>) -> Router {
         .route("/resume", post(resume))
         .route("/throttle", get(throttle).post(set_throttle))
         .route("/shutdown", post(shutdown));
-    Router::new().nest("/v1", v1).with_state(service)
+    Router::new()
+        .nest("/v1", v1)
+        .route("/healthz", get(metrics::health))
+        .route("/readyz", get(metrics::readiness))
+        .route("/metrics", get(metrics::metrics))
+        .with_state(service)
 }
 
 fn reply<T: Answer>(record: &Record, answer: T) -> Reply<T> {

@@ -6,6 +6,7 @@ pub mod calls;
 mod guard;
 pub mod http;
 mod look;
+mod metrics;
 pub mod operator;
 pub mod refusal;
 pub mod service;

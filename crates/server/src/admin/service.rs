@@ -1,7 +1,7 @@
 //! What stands behind the calls: the record's operator, and looks at nodes, traffic and moves.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use clockwise_client::store::ReadError;
@@ -18,6 +18,7 @@ use super::operator::{Operator, now_ms};
 use super::refusal::{Code, Refusal};
 use crate::driver::{Driver, NodeAddress, NodeFacts};
 use crate::rebalancer::{Door, Progress, RebalancerHandle, preflight};
+use crate::router::{RouterHandle, RouterStats};
 use crate::up::fleet::Fleet;
 
 /// A look at a node is worth no longer wait: a status without its keys is better than none.
@@ -31,8 +32,8 @@ pub struct Service {
     pub operator: Operator,
     /// Looks at nodes.
     pub driver: Arc<dyn Driver>,
-    /// Requests a second that the router sends to each node.
-    pub rates: Box<dyn Fn() -> Rates + Send + Sync>,
+    /// What the router counts; nothing once it is gone.
+    pub router: Weak<RouterHandle>,
     /// Starts and ends servers of this process.
     pub fleet: Fleet,
     /// The view that this process routes by.
@@ -47,23 +48,28 @@ pub struct Service {
     pub adding: Mutex<()>,
 }
 
-/// Requests a second by node.
-pub type Rates = BTreeMap<NodeId, u64>;
-
 /// What a look at each node gave.
 type Facts = BTreeMap<NodeId, Result<NodeFacts, String>>;
 
 impl Service {
+    /// What the router does.
+    pub(super) fn traffic(&self) -> RouterStats {
+        let router = self.router.upgrade();
+        router.map(|router| router.stats()).unwrap_or_default()
+    }
+
     /// How the pool is.
     pub(super) async fn status(&self) -> Result<(Arc<Record>, Status), Refusal> {
         let record = self.operator.record().await?;
         let view = self.view_of(&record)?;
         let facts = self.inspect(&record).await;
-        let rates = (self.rates)();
+        let traffic = self.traffic().nodes;
         let progress = self.rebalancer.progress().borrow().clone();
         let nodes = view.nodes().iter().zip(look::shares(&view));
         let nodes = nodes.map(|(node, share)| {
-            let rate = rates.get(&node.id).copied().unwrap_or(0);
+            let rate = traffic
+                .get(&node.id)
+                .map_or(0, |node| node.requests_per_second);
             let closed = look::closed(&progress, &node.id).map(ToString::to_string);
             node_status(node, share, rate, facts.get(&node.id), closed)
         });

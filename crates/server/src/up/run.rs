@@ -32,7 +32,7 @@ use super::{continued, process, retire, terms, views};
 use crate::admin::calls::calls;
 use crate::admin::http::{AdminLimits, AdminServer};
 use crate::admin::operator::Operator;
-use crate::admin::service::{Rates, Service};
+use crate::admin::service::Service;
 use crate::driver::Driver;
 use crate::driver::redis::{Login, Patience, RedisDriver, RedisOptions};
 use crate::embedded::{EmbeddedDriver, EmbeddedNodes, EmbeddedOptions};
@@ -326,7 +326,7 @@ impl Cluster {
         let service = Service {
             operator: Operator::new(Arc::clone(&store)),
             driver,
-            rates: rates(&router),
+            router: Arc::downgrade(&router),
             fleet: ground.fleet.clone(),
             views,
             trouble: store.trouble(),
@@ -416,21 +416,6 @@ fn start_router(
         what: Listens::Clients,
         address: options.listen,
         source,
-    })
-}
-
-/// Requests a second by node, as long as there is a router.
-fn rates(router: &Arc<RouterHandle>) -> Box<dyn Fn() -> Rates + Send + Sync> {
-    let router = Arc::downgrade(router);
-    Box::new(move || {
-        let nodes = router
-            .upgrade()
-            .map(|router| router.stats().nodes)
-            .unwrap_or_default();
-        nodes
-            .into_iter()
-            .map(|(id, node)| (id, node.requests_per_second))
-            .collect()
     })
 }
 

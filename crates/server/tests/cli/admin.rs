@@ -1,9 +1,10 @@
 //! The admin API as others than our own command line meet it.
 
-use std::io::{Read, Write};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
 
@@ -166,6 +167,72 @@ fn strangers_are_refused_and_change_nothing() {
         .run(&["throttle", "-o", "json"])
         .json("Throttle");
     assert_eq!(looked["keys_per_second"], 7);
+}
+
+/// The numbers of a page of metrics, by what stands before them.
+fn numbers(page: &str) -> BTreeMap<&str, f64> {
+    page.lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| {
+            let (name, number) = line.rsplit_once(' ').unwrap();
+            (name, number.parse().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn monitoring_is_told_of_health_readiness_and_numbers_and_of_no_key() {
+    let api = Api::start();
+    let host = api.cluster.admin.to_string();
+    let own = [("Host", host.as_str())];
+    assert_eq!(api.send("GET /healthz", &own, ""), (200, "ok\n".to_owned()));
+    let (status, body) = api.send("GET /readyz", &own, "");
+    let ready: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (status, &ready["ready"]),
+        (200, &serde_json::json!(true)),
+        "{body}"
+    );
+
+    let mut client = TcpStream::connect(api.cluster.listen).unwrap();
+    let commands = "SET a-name-of-a-key 1\r\nGET a-name-of-a-key\r\nNONSENSE\r\n";
+    client.write_all(commands.as_bytes()).unwrap();
+    let mut replies = String::new();
+    let mut reader = BufReader::new(&client);
+    for _line in 0..4 {
+        reader.read_line(&mut replies).unwrap();
+    }
+    assert!(replies.starts_with("+OK\r\n$1\r\n1\r\n-ERR"), "{replies}");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let page = loop {
+        let (status, page) = api.send("GET /metrics", &own, "");
+        assert_eq!(status, 200);
+        if numbers(&page)["clockwise_requests_total"] >= 3.0 {
+            break page;
+        }
+        assert!(Instant::now() < deadline, "{page}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let numbers = numbers(&page);
+    for (name, number) in [
+        ("clockwise_epoch", 1.0),
+        ("clockwise_clients", 1.0),
+        ("clockwise_requests_total", 3.0),
+        ("clockwise_requests_refused_total", 1.0),
+        ("clockwise_node_requests_total{node=\"node-1\"}", 2.0),
+        ("clockwise_node_errors_total{node=\"node-1\"}", 0.0),
+        ("clockwise_node_open{node=\"node-1\"}", 1.0),
+        ("clockwise_hold_longest_seconds", 0.0),
+        ("clockwise_leads", 1.0),
+        ("clockwise_store_ready", 1.0),
+        ("clockwise_change_running", 0.0),
+    ] {
+        assert_eq!(numbers.get(name), Some(&number), "{name} in\n{page}");
+    }
+    assert!(page.ends_with("# EOF\n"), "{page}");
+    assert!(!page.contains("a-name-of-a-key"), "{page}");
+    let foreign = [("Host", "evil.example")];
+    assert_eq!(api.send("GET /metrics", &foreign, "").0, 421);
 }
 
 #[test]

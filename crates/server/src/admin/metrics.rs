@@ -1,0 +1,312 @@
+//! What a monitoring system asks: whether this process lives, whether it can serve, and its numbers.
+//!
+//! The numbers are read when they are asked for; nothing is kept for them. No key is ever a label, and what is a
+//! label (nodes, the sources of a move) is bounded by the record.
+
+use std::fmt;
+
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::{Json, extract::State};
+use clockwise_placement::NodeId;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+use serde::Serialize;
+
+use super::calls::Shared;
+use super::refusal::{Code, Refusal};
+use super::service::Service;
+use crate::rebalancer::{Door, HandoffProgress, Progress};
+use crate::router::{NodeStats, RouterStats};
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// `GET /healthz`: the process lives.
+pub(super) async fn health() -> &'static str {
+    "ok\n"
+}
+
+/// What `GET /readyz` answers.
+#[derive(Serialize)]
+struct Readiness {
+    ready: bool,
+    checks: Vec<Check>,
+}
+
+#[derive(Serialize)]
+struct Check {
+    name: &'static str,
+    ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+impl Check {
+    fn new(name: &'static str, trouble: Option<String>) -> Self {
+        Self {
+            name,
+            ready: trouble.is_none(),
+            why: trouble,
+        }
+    }
+}
+
+/// `GET /readyz`: 200 where clients can be sent here, else 503; the body says why. A node that is away does
+/// not count: other keys are served.
+pub(super) async fn readiness(State(service): Shared) -> Response {
+    let unrouted = match service.traffic().epoch {
+        Some(_) => None,
+        None => Some("the router has no view of the pool yet".to_owned()),
+    };
+    let trouble = service.trouble.borrow().as_ref().map(ToString::to_string);
+    let checks = vec![Check::new("router", unrouted), Check::new("store", trouble)];
+    let ready = checks.iter().all(|check| check.ready);
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, Json(Readiness { ready, checks })).into_response()
+}
+
+/// `GET /metrics`: the numbers in the text format of OpenMetrics, as Prometheus reads it.
+pub(super) async fn metrics(State(service): Shared) -> Response {
+    let mut registry = Registry::with_prefix("clockwise");
+    registry.register_collector(Box::new(Snapshot::of(&service)));
+    let mut page = String::new();
+    match text::encode(&mut page, &registry) {
+        Ok(()) => ([(CONTENT_TYPE, OPEN_METRICS)], page).into_response(),
+        Err(error) => {
+            let words = format!("the metrics cannot be written: {error}");
+            Refusal::new(Code::Failed, words).into_response()
+        }
+    }
+}
+
+/// All the numbers at one moment.
+#[derive(Debug)]
+struct Snapshot {
+    router: RouterStats,
+    rebalancer: Progress,
+    store_ready: bool,
+}
+
+impl Snapshot {
+    fn of(service: &Service) -> Self {
+        Self {
+            router: service.traffic(),
+            rebalancer: service.rebalancer.progress().borrow().clone(),
+            store_ready: service.trouble.borrow().is_none(),
+        }
+    }
+
+    fn router(&self, page: &mut Page<'_>) -> fmt::Result {
+        let router = &self.router;
+        let epoch = router.epoch.map_or(0, clockwise_cluster::Epoch::get);
+        page.gauge("epoch", "Lowest epoch that the router routes by", epoch)?;
+        page.gauge("clients", "Clients connected", router.clients as u64)?;
+        page.counter(
+            "clients_refused",
+            "Clients sent away because there were too many",
+            router.clients_refused,
+        )?;
+        page.counter(
+            "clients_dropped",
+            "Clients dropped for not reading, not sending, or sending what is no request",
+            router.clients_dropped,
+        )?;
+        page.counter(
+            "requests",
+            "Requests of clients, whoever answered them",
+            router.requests,
+        )?;
+        page.counter(
+            "requests_refused",
+            "Requests that the router answered with an error of its own",
+            router.refused,
+        )?;
+        page.gauge(
+            "requests_held",
+            "Requests held for keys that are being handed over",
+            router.held as u64,
+        )?;
+        page.seconds(
+            "hold_longest",
+            "Longest that a request was held or waited for a handover",
+            router.hold_ms_max,
+        )
+    }
+
+    fn nodes(&self, page: &mut Page<'_>) -> fmt::Result {
+        let nodes = |of: fn(&NodeStats) -> u64| {
+            let nodes = self.router.nodes.iter();
+            nodes.map(move |(id, node)| ([("node", id.as_str())], of(node)))
+        };
+        page.counters(
+            "node_requests",
+            "Requests sent to a node",
+            nodes(|node| node.requests),
+        )?;
+        page.counters(
+            "node_errors",
+            "Requests that got no answer of their node",
+            nodes(|node| node.errors),
+        )?;
+        page.gauges(
+            "node_connections",
+            "Open connections to a node",
+            nodes(|node| node.connections as u64),
+        )?;
+        let doors = self.rebalancer.doors.iter();
+        page.gauges(
+            "node_open",
+            "Whether a node lets its clients in",
+            doors.map(|(id, door)| ([("node", id.as_str())], open(door))),
+        )
+    }
+
+    fn rebalancer(&self, page: &mut Page<'_>) -> fmt::Result {
+        page.gauge(
+            "store_ready",
+            "Whether the record can be read",
+            self.store_ready.into(),
+        )?;
+        let term = self.rebalancer.term;
+        page.gauge(
+            "leads",
+            "Whether this process leads the pool",
+            term.is_some().into(),
+        )?;
+        page.gauge(
+            "term",
+            "Term under which this process leads, 0 while it does not",
+            term.map_or(0, clockwise_cluster::Term::get),
+        )?;
+        let change = self.rebalancer.change.as_ref();
+        page.gauge(
+            "change_running",
+            "Whether a change of the pool is under way",
+            change.is_some().into(),
+        )?;
+        let handoffs = |of: fn(&HandoffProgress) -> u64| {
+            let handoffs = change.into_iter().flat_map(|change| &change.handoffs);
+            handoffs.map(move |handoff| {
+                let state = handoff.state.to_string();
+                let labels = [("source", source(handoff).to_string()), ("state", state)];
+                (labels, of(handoff))
+            })
+        };
+        page.gauges(
+            "move_keys_copied",
+            "Keys that the running change has copied from a source, repeats counted",
+            handoffs(|handoff| handoff.keys_copied),
+        )?;
+        page.gauges(
+            "move_bytes_copied",
+            "Bytes that the running change has copied from a source",
+            handoffs(|handoff| handoff.bytes_copied),
+        )?;
+        page.gauges(
+            "move_keys_different",
+            "Keys that differed when the running change compared them",
+            handoffs(|handoff| handoff.mismatches),
+        )?;
+        page.gauges(
+            "move_stopped",
+            "Whether a move stands still until a person has done something",
+            handoffs(|handoff| handoff.stopped.is_some().into()),
+        )
+    }
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page(encoder);
+        self.router(&mut page)?;
+        self.nodes(&mut page)?;
+        self.rebalancer(&mut page)
+    }
+}
+
+fn open(door: &Door) -> u64 {
+    matches!(door, Door::Open { .. }).into()
+}
+
+fn source(handoff: &HandoffProgress) -> &NodeId {
+    &handoff.id.source
+}
+
+/// The page that is being written, one family of numbers after another.
+struct Page<'a>(DescriptorEncoder<'a>);
+
+type Label = (&'static str, String);
+
+impl Page<'_> {
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let gauge = ConstGauge::new(signed(value));
+        let encoder = self
+            .0
+            .encode_descriptor(name, help, None, gauge.metric_type())?;
+        gauge.encode(encoder)
+    }
+
+    fn seconds(&mut self, name: &str, help: &str, milliseconds: u64) -> fmt::Result {
+        let seconds = std::time::Duration::from_millis(milliseconds).as_secs_f64();
+        let gauge = ConstGauge::new(seconds);
+        let unit = Some(&Unit::Seconds);
+        let encoder = self
+            .0
+            .encode_descriptor(name, help, unit, gauge.metric_type())?;
+        gauge.encode(encoder)
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let counter = ConstCounter::new(value);
+        let encoder = self
+            .0
+            .encode_descriptor(name, help, None, counter.metric_type())?;
+        counter.encode(encoder)
+    }
+
+    fn gauges<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = ([(&'static str, impl AsRef<str>); N], u64)>,
+    ) -> fmt::Result {
+        let kind = ConstGauge::new(0_i64).metric_type();
+        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
+        for (labels, value) in values {
+            let gauge = ConstGauge::new(signed(value));
+            gauge.encode(family.encode_family(&owned(labels))?)?;
+        }
+        Ok(())
+    }
+
+    fn counters<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = ([(&'static str, impl AsRef<str>); N], u64)>,
+    ) -> fmt::Result {
+        let kind = ConstCounter::new(0_u64).metric_type();
+        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
+        for (labels, value) in values {
+            let counter = ConstCounter::new(value);
+            counter.encode(family.encode_family(&owned(labels))?)?;
+        }
+        Ok(())
+    }
+}
+
+fn owned<const N: usize>(labels: [(&'static str, impl AsRef<str>); N]) -> [Label; N] {
+    labels.map(|(name, value)| (name, value.as_ref().to_owned()))
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
