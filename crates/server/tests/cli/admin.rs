@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, wait_until};
 
 struct Api {
     cluster: Cluster,
@@ -203,16 +203,13 @@ fn monitoring_is_told_of_health_readiness_and_numbers_and_of_no_key() {
         reader.read_line(&mut replies).unwrap();
     }
     assert!(replies.starts_with("+OK\r\n$1\r\n1\r\n-ERR"), "{replies}");
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let page = loop {
-        let (status, page) = api.send("GET /metrics", &own, "");
+    let mut page = String::new();
+    wait_until("the requests are counted", || {
+        let (status, text) = api.send("GET /metrics", &own, "");
         assert_eq!(status, 200);
-        if numbers(&page)["clockwise_requests_total"] >= 3.0 {
-            break page;
-        }
-        assert!(Instant::now() < deadline, "{page}");
-        std::thread::sleep(Duration::from_millis(20));
-    };
+        page = text;
+        numbers(&page)["clockwise_requests_total"] >= 3.0
+    });
     let numbers = numbers(&page);
     for (name, number) in [
         ("clockwise_epoch", 1.0),
