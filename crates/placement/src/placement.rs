@@ -236,6 +236,15 @@ impl Placement {
         }
     }
 
+    /// How many equal intervals there are; none for a ring.
+    #[must_use]
+    pub fn slots(&self) -> Option<usize> {
+        match self.ends {
+            Ends::Equal(_) => Some(self.ends.count()),
+            Ends::Sorted(_) => None,
+        }
+    }
+
     /// How many points there are, or slots.
     #[must_use]
     pub fn point_count(&self) -> usize {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::API_VERSION;
+use crate::up::placing::Placing;
 
 /// What every answer begins with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,6 +62,9 @@ pub struct Status {
     pub scheme: String,
     /// How the intervals come about.
     pub generator: String,
+    /// The same in numbers; none of a kind that this version does not know.
+    #[serde(default)]
+    pub placement: Option<Placing>,
     /// How many nodes hold a key.
     pub replicas: u8,
     /// The change in flight.

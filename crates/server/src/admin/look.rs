@@ -4,7 +4,7 @@ use clockwise_cluster::handoff::Closed;
 use clockwise_cluster::{
     Change, Direction, Handoff, HandoffState, KeyPosition, Record, Staged, View,
 };
-use clockwise_placement::{NodeId, Placement, Shortfall, diff};
+use clockwise_placement::{NodeId, Placement, Position, Shortfall, diff};
 
 use super::answer::{
     BACK, ChangeSummary, IntervalText, Move, Moves, MovingText, Outcome, Plan, Route,
@@ -91,7 +91,7 @@ pub(super) fn route(record: &Record, view: &View, key: &[u8]) -> Route {
             .map(|node| view.node(node).id.to_string())
             .collect(),
         shortfall: shortfall(placement.shortfall_at(position), placement),
-        why: why(placement, node.id.as_str(), moving.as_ref()),
+        why: why(placement, position, node.id.as_str(), moving.as_ref()),
         moving,
     }
 }
@@ -119,12 +119,22 @@ fn shortfall(shortfall: Shortfall, placement: &Placement) -> ShortfallText {
     }
 }
 
-fn why(placement: &Placement, owner: &str, moving: Option<&MovingText>) -> String {
-    let rule = format!(
-        "the first point at or after the key's position, of {} points of {} nodes, is one of {owner}",
-        placement.point_count(),
-        placement.nodes().len(),
-    );
+fn why(
+    placement: &Placement,
+    position: Position,
+    owner: &str,
+    moving: Option<&MovingText>,
+) -> String {
+    let (ends, nodes) = (placement.point_count(), placement.nodes().len());
+    let rule = match placement.slots() {
+        None => format!(
+            "the first point at or after the key's position, of {ends} points of {nodes} nodes, is one of {owner}"
+        ),
+        Some(_) => format!(
+            "the key's position lies in slot {} of {ends}, which the owner table gives to {owner}",
+            placement.interval_at(position).index
+        ),
+    };
     match moving {
         None => rule,
         Some(MovingText {

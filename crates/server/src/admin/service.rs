@@ -20,6 +20,7 @@ use crate::driver::{Driver, NodeAddress, NodeFacts};
 use crate::rebalancer::{Door, Progress, RebalancerHandle, preflight};
 use crate::router::{RouterHandle, RouterStats};
 use crate::up::fleet::Fleet;
+use crate::up::placing::Placing;
 
 /// A look at a node is worth no longer wait: a status without its keys is better than none.
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
@@ -82,6 +83,7 @@ impl Service {
             fingerprint: view.fingerprint().to_string(),
             scheme: membership.scheme.to_string(),
             generator: membership.generator.to_string(),
+            placement: Placing::of(&membership.generator),
             replicas: membership.replicas,
             change: record.change().map(look::summary),
             staged: record.staged().len(),

@@ -11,6 +11,7 @@ use super::output::{self, Format};
 use crate::up::data_dir::{DataDir, DataDirError};
 use crate::up::down::{Ended, down};
 use crate::up::first::Wish;
+use crate::up::placing::Kind;
 use crate::up::redis_server::Persist;
 use crate::up::run::{self, UpOptions};
 use crate::up::settings::Engine;
@@ -56,6 +57,9 @@ pub(super) struct UpArgs {
     /// Threads of the router; as many as there are cores without it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     workers: Option<u16>,
+    /// How keys find their nodes, on a new folder; slots without it.
+    #[arg(long, value_enum)]
+    placement: Option<Kind>,
     /// Hash only what stands in the first braces of a key, so that `{user:1}.name` and `{user:1}.mail` share
     /// a node; decided when the pool is made.
     #[arg(long)]
@@ -89,6 +93,7 @@ pub(super) fn up(args: UpArgs, format: Format) -> Result<Exit, Failure> {
         engine,
         persist,
         workers,
+        placement,
         hash_tags,
         scripts,
         password_file,
@@ -99,6 +104,7 @@ pub(super) fn up(args: UpArgs, format: Format) -> Result<Exit, Failure> {
         dir,
         wish: Wish {
             nodes,
+            placement,
             hash_tags,
             scripts,
         },

@@ -39,6 +39,8 @@ pub(super) struct Measured {
     modulo_moved: u64,
     /// Why some nodes have no loss.
     loss_missing: Option<String>,
+    /// Why planned slots are not even after the change, and which newcomers do not help.
+    hints: Vec<String>,
     /// By the lengths of intervals; none where the algorithm has no intervals.
     exact: Option<Exact>,
     /// The same keys, asked for unequally.
@@ -79,6 +81,8 @@ struct Exact {
     /// What chance gives equal nodes; only a ring is left to chance.
     expected_cv: Option<f64>,
     copies_max_over_mean: f64,
+    /// The best of that which weights and failure domains allow; where it was planned for.
+    optimum_over_mean: Option<f64>,
     domains: Vec<Domain>,
     dispersion: Vec<Level>,
     moved: Moved,
@@ -203,6 +207,7 @@ impl Measured {
             needless: moves.needless,
             modulo_moved: moves.modulo_moved,
             loss_missing: losses.missing,
+            hints: hints(sides.after),
             exact: Exact::of(sides),
             skewed: Skewed {
                 zipf,
@@ -276,6 +281,9 @@ impl Measured {
                 plan.aim, plan.points, plan.max_over_mean, plan.rings, plan.max_over_mean_p95
             ));
         }
+        for hint in &self.hints {
+            say(format!("hint      {hint}"));
+        }
         self.say_what_moves(&mut say);
         text
     }
@@ -298,6 +306,14 @@ impl Measured {
         ));
         say("\nCompare with:  the same and --algorithm slots".to_owned());
     }
+}
+
+/// What the planning of slots has shown.
+pub(super) fn hints(algorithm: &dyn Algorithm) -> Vec<String> {
+    let plan = algorithm.slots_plan();
+    plan.map_or_else(Vec::new, |plan| {
+        plan.hints.iter().map(ToString::to_string).collect()
+    })
 }
 
 /// What every node has, in the order in which nodes are numbered.
@@ -367,6 +383,7 @@ impl Exact {
             cv: balance.cv,
             expected_cv: (sides.rules.algorithm == Name::Ring).then(|| expected_cv(nodes, points)),
             copies_max_over_mean: before.balance_of_copies().max_over_mean,
+            optimum_over_mean: sides.before.slots_plan().map(|plan| plan.optimum_over_mean),
             domains: before.domain_loads(0).into_iter().map(domain).collect(),
             dispersion: before.dispersion().into_iter().map(level).collect(),
             moved: Moved {
@@ -390,6 +407,12 @@ impl Exact {
             self.min_over_mean,
             percent(self.cv)
         ));
+        if let Some(optimum) = self.optimum_over_mean {
+            say(format!(
+                "optimum   max/mean {optimum:.3} of the copies, by weights and failure domains; here {:.3}",
+                self.copies_max_over_mean
+            ));
+        }
         for domain in &self.domains {
             say(format!(
                 "domain    {}: {} nodes, {} of the weight, {} of the keys, {} of the copies",

@@ -13,6 +13,7 @@ mod measure;
 mod measured;
 mod node;
 pub mod output;
+mod pool;
 mod progress;
 pub mod server;
 mod sim;
@@ -58,6 +59,9 @@ enum Verb {
     /// Stages changes of nodes, lists them, and accepts one that came back.
     #[command(subcommand)]
     Node(node::Node),
+    /// Stages changes of the whole pool.
+    #[command(subcommand)]
+    Pool(pool::Pool),
     /// Lists what is staged.
     Staged {
         #[command(flatten)]
@@ -115,6 +119,7 @@ fn dispatch(verb: Verb, format: Format) -> Result<Exit, Failure> {
         Verb::Node(node::Node::Remove(args)) => node::remove(args, format),
         Verb::Node(node::Node::Accept(args)) => node::accept(&args, format),
         Verb::Node(node::Node::List { target }) => look::nodes(&target, format),
+        Verb::Pool(pool::Pool::Set(args)) => pool::set(&args, format),
         Verb::Staged { target } => look::staged(&target, format),
         Verb::Unstage(args) => node::unstage(&args, format),
         Verb::Plan(args) => change::plan(&args, format),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::algorithms::{Name, Rules, SchemeName};
 use super::exit::{Exit, Failure};
-use super::measured::Losses;
+use super::measured::{Losses, hints};
 use super::output::{self, Format, percent};
 use super::svg::{self, Chart, Series};
 
@@ -108,6 +108,11 @@ struct State {
     copies: Option<f64>,
     copies_least: Option<f64>,
     max_over_mean: f64,
+    /// The same of copies, and the best of it that weights and failure domains allow, where it was planned for.
+    copies_max_over_mean: Option<f64>,
+    optimum_over_mean: Option<f64>,
+    /// Why planned slots are not even, and which newcomers do not help.
+    hints: Vec<String>,
     worst_loss_over_mean: Option<f64>,
     /// The part of the keys whose replicas are all in different outermost domains.
     distinct_share: Option<f64>,
@@ -213,6 +218,10 @@ impl Scenario {
                 Some(balance) => balance.max_over_mean,
                 None => measure_keys(now, None, keys()).max_over_mean,
             },
+            copies_max_over_mean: placement
+                .map(|placement| placement.balance_of_copies().max_over_mean),
+            optimum_over_mean: now.slots_plan().map(|plan| plan.optimum_over_mean),
+            hints: hints(now),
             worst_loss_over_mean: losses.worst_over_mean(),
             distinct_share: placement
                 .filter(|placement| placement.replicas_placed() > 1)
@@ -310,6 +319,8 @@ impl Outcome {
                     share(state.copies),
                     share(state.copies_least),
                     figure(Some(state.max_over_mean)),
+                    figure(state.copies_max_over_mean),
+                    figure(state.optimum_over_mean),
                     figure(state.worst_loss_over_mean),
                     share(state.distinct_share),
                 ]);
@@ -324,11 +335,18 @@ impl Outcome {
             "copies",
             "least",
             "max/mean",
+            "of copies",
+            "optimum",
             "a loss",
             "dispersed",
         ];
-        let mut text = output::table(&header, &[1, 2, 3, 4, 5, 6, 7, 8, 9], rows);
+        let mut text = output::table(&header, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], rows);
         for course in &self.placements {
+            for (number, state) in course.rounds.iter().enumerate() {
+                for hint in &state.hints {
+                    text.push_str(&format!("\n{}, round {number}: {hint}", course.name));
+                }
+            }
             if let Some(refused) = &course.refused {
                 text.push_str(&format!("\n{} stops in {refused}", course.name));
             }

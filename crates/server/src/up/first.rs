@@ -11,6 +11,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::data_dir::{DataDir, DataDirError, make_private_folder};
 use super::fleet::{Fleet, FleetError, Past};
+use super::placing::{Kind, Placing};
 
 /// Nodes of a new pool unless another number is asked for.
 const NODES: u16 = 3;
@@ -23,6 +24,8 @@ const STARTS_AT_ONCE: usize = 16;
 pub struct Wish {
     /// How many nodes; three without it.
     pub nodes: Option<u16>,
+    /// How keys find their nodes; by slots without it.
+    pub placement: Option<Kind>,
     /// Whether only the part of a key in braces is hashed.
     pub hash_tags: bool,
     /// Whether clients may run scripts.
@@ -59,6 +62,16 @@ pub enum FirstError {
         /// The option.
         option: &'static str,
     },
+    /// The pool on this folder has another placement than what is asked for.
+    #[error(
+        "the pool on this folder is placed by {kept}: leave --placement out, and change it with: clockwise pool set --placement {asked}"
+    )]
+    OtherPlacement {
+        /// What it has.
+        kept: String,
+        /// What was asked for.
+        asked: Kind,
+    },
     /// The system's random source failed.
     #[error("no random bytes: {0}")]
     Random(getrandom::Error),
@@ -89,6 +102,12 @@ pub(super) async fn settle(
                 return Err(FirstError::Settled {
                     option: "--scripts",
                 });
+            }
+            let kept = &record.membership().generator;
+            let kind = Placing::of(kept).map(Placing::kind);
+            if let Some(asked) = wish.placement.filter(|asked| kind != Some(*asked)) {
+                let kept = kept.to_string();
+                return Err(FirstError::OtherPlacement { kept, asked });
             }
             let kept = record.membership().nodes.len();
             if wish.nodes.is_some_and(|asked| usize::from(asked) != kept) {
@@ -168,6 +187,8 @@ async fn create(
     };
     let mut pool = NewPool::new(POOL.parse().expect("a word names a pool"), first);
     pool.scheme = pool.scheme.with_hash_tags(wish.hash_tags);
+    // What is stored should lie evenly, and move no more than it must.
+    pool.generator = Placing::usual(wish.placement.unwrap_or(Kind::Slots)).generator();
     pool.options.scripts = wish.scripts;
     let record = Record::create(pool, &mut nonces)?;
     match exhausted {

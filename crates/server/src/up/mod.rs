@@ -10,6 +10,7 @@ pub mod error;
 pub mod first;
 pub mod fleet;
 mod own_thread;
+pub mod placing;
 mod port;
 pub mod process;
 pub mod redis_server;

@@ -234,3 +234,35 @@ fn what_an_algorithm_cannot_do_is_said() {
         assert!(run.stderr.contains(named), "{args}: {run:?}");
     }
 }
+
+#[test]
+fn slots_are_told_beside_the_best_that_weights_and_domains_allow() {
+    let figure = |value: &Value| value.as_f64().expect("a figure");
+    let even = measure("--algorithm slots --nodes 10 --keys 1000");
+    assert_eq!(even["exact"]["optimum_over_mean"], json!(1.0));
+    assert_eq!(even["hints"], json!([]));
+    let ring = measure("--nodes 10 --keys 1000");
+    assert_eq!(ring["exact"]["optimum_over_mean"], json!(null));
+
+    // Two zones of three and of two nodes hold one copy each: a node of the smaller has half of one.
+    let args = "--algorithm slots --nodes 5 --zones 2 --replicas 2 --keys 1000 --join 1";
+    let zones = measure(args);
+    let (optimum, reached) = (
+        figure(&zones["exact"]["optimum_over_mean"]),
+        figure(&zones["exact"]["copies_max_over_mean"]),
+    );
+    assert!((optimum - 1.25).abs() < 1e-9, "{optimum}");
+    assert!((optimum..optimum + 0.001).contains(&reached), "{reached}");
+    let mut words = vec!["measure"];
+    words.extend(args.split(' '));
+    let table = run(&words).stdout;
+    let line = "optimum   max/mean 1.250 of the copies, by weights and failure domains; here 1.25";
+    assert!(table.contains(line), "{table}");
+
+    // The third zone gets a second node; the nodes of the other two hold what they held.
+    let stuck = measure("--algorithm slots --nodes 5 --zones 3 --replicas 3 --keys 1000 --join 1");
+    assert_eq!(stuck["hints"], json!([]), "the lonely node is relieved");
+    let stuck = "--algorithm slots --nodes 4 --zones 3 --replicas 3 --keys 1000 --join 1";
+    let hints = measure(stuck)["hints"].to_string();
+    assert!(hints.contains("cache-4 does not help"), "{hints}");
+}

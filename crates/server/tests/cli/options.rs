@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use serde_json::json;
+
 use crate::cluster::{Cluster, refused_up};
 
 fn node_of(cluster: &Cluster, key: &str) -> String {
@@ -78,4 +80,93 @@ fn clients_give_the_password_of_the_file_that_only_its_owner_may_read() {
     assert!(auth(&mut client, "open-sesam").is_err());
     assert_eq!(auth(&mut client, "open-sesame").unwrap(), "OK");
     assert_eq!(set(&mut client).unwrap(), "OK");
+}
+
+#[test]
+fn a_new_pool_has_slots_unless_a_ring_is_asked_for_and_keeps_what_it_has() {
+    let generator = |cluster: &Cluster| {
+        let status = cluster.run(&["status", "-o", "json"]).json("Status");
+        (status["generator"].clone(), status["placement"].clone())
+    };
+    let slots = json!({"kind": "slots", "slots": 4096, "overload_percent": 0, "step_percent": 100});
+    let cluster = Cluster::start(&["--nodes", "2"]);
+    assert_eq!(generator(&cluster), (json!("4096 planned slots"), slots));
+    let route = cluster.run(&["route", "user:42"]);
+    assert!(
+        route
+            .stdout
+            .contains("of 4096, which the owner table gives to node-"),
+        "{route:?}"
+    );
+    let again = Cluster::start_on(cluster.end(), &["--placement", "slots"]);
+    let folder = again.end();
+    let refused = refused_up(folder.path(), &["--placement", "ring"]);
+    assert_eq!(refused.exit, 1, "{refused:?}");
+    let next = "clockwise pool set --placement ring";
+    assert!(refused.stderr.contains(next), "{refused:?}");
+
+    let ring = json!({"kind": "ring", "points_per_weight": 200});
+    let cluster = Cluster::start(&["--nodes", "2", "--placement", "ring"]);
+    assert_eq!(generator(&cluster).1, ring);
+    let again = Cluster::start_on(cluster.end(), &[]);
+    assert_eq!(
+        generator(&again).1,
+        ring,
+        "a pool that is on a ring stays there"
+    );
+}
+
+#[test]
+fn a_pool_changes_from_a_ring_to_slots_and_back_with_its_keys() {
+    let cluster = Cluster::start(&[
+        "--engine",
+        "redis",
+        "--persist",
+        "none",
+        "--placement",
+        "ring",
+    ]);
+    let mut client = cluster.client();
+    for number in 0..500 {
+        let () = redis::cmd("SET")
+            .arg(format!("user:{number}"))
+            .arg(number)
+            .query(&mut client)
+            .unwrap();
+    }
+    let misplaced = cluster.run(&["pool", "set", "--slots", "64"]);
+    assert_eq!(
+        (misplaced.exit, misplaced.stdout.as_str()),
+        (2, ""),
+        "{misplaced:?}"
+    );
+    for (args, generator) in [
+        (
+            &["--placement", "slots", "--slots", "64"][..],
+            "64 planned slots",
+        ),
+        (
+            &["--overload", "10", "--step", "50"],
+            "64 planned slots, overload 10 %, steps of 50 %",
+        ),
+        (&["--placement", "ring"], "ring, 200 points per weight"),
+    ] {
+        let staged = cluster.run(&[&["pool", "set"], args].concat());
+        assert!(
+            staged.stdout.contains(&format!("generator: {generator}")),
+            "{staged:?}"
+        );
+        let plan = cluster.run(&["plan"]);
+        let optimum = plan.stdout.contains("optimum max/mean 1.000 of the copies");
+        assert_eq!(optimum, generator.contains("slots"), "{plan:?}");
+        let applied = cluster.run(&["apply", "--wait"]);
+        assert_eq!(applied.exit, 0, "{applied:?}");
+        let status = cluster.run(&["status", "-o", "json"]).json("Status");
+        assert_eq!(status["generator"], json!(generator));
+        for number in 0..500 {
+            let key = format!("user:{number}");
+            let value: Option<i64> = redis::cmd("GET").arg(&key).query(&mut client).unwrap();
+            assert_eq!(value, Some(number), "{key} {args:?}");
+        }
+    }
 }

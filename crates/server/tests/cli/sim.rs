@@ -64,6 +64,23 @@ fn placements_go_through_the_rounds_side_by_side_until_one_cannot() {
     let peaks = rounds(course(&answer, "slots"), "max_over_mean");
     let even = |peak: &&Value| peak.as_f64().expect("a ratio") < 1.02;
     assert!(peaks[..3].iter().all(even), "{peaks:?}");
+    let optima = rounds(course(&answer, "slots"), "optimum_over_mean");
+    let copies = rounds(course(&answer, "slots"), "copies_max_over_mean");
+    for (optimum, reached) in optima.iter().zip(copies) {
+        let (optimum, reached) = (optimum.as_f64(), reached.as_f64());
+        let (optimum, reached) = optimum.zip(reached).expect("figures");
+        assert!(
+            reached >= optimum - 1e-9,
+            "{reached} is better than {optimum}"
+        );
+        // A whole slot more of 600 × 2 copies, for a node of the smallest weight.
+        assert!(reached < optimum + 0.02, "{reached} where {optimum} can be");
+    }
+    let unplanned = rounds(ring, "optimum_over_mean");
+    assert!(
+        unplanned.iter().all(|optimum| optimum.is_null()),
+        "{unplanned:?}"
+    );
     assert_eq!(rounds(course(&answer, "jump"), "nodes"), [6, 7]);
     let refused = course(&answer, "jump")["refused"].as_str().expect("words");
     assert_eq!(

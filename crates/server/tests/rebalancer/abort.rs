@@ -20,7 +20,12 @@ async fn reached(pool: &Pool, state: HandoffState) {
 }
 
 async fn an_abort_at(state: HandoffState) {
-    let mut pool = Pool::start(&["a", "b"]).await;
+    an_abort_of(Pool::start(&["a", "b"]).await, state).await;
+}
+
+/// The change by which a node joins a pool is taken back; the pool is as it was.
+pub(crate) async fn an_abort_of(mut pool: Pool, state: HandoffState) {
+    let before = pool.record().await.membership().layout();
     let keys = numbered(5_000);
     pool.fill(&keys, |key| key.to_vec()).await;
     pool.add("c").await;
@@ -42,6 +47,7 @@ async fn an_abort_at(state: HandoffState) {
         record.node(&"c".parse().unwrap()).is_none(),
         "c is in no pool"
     );
+    assert_eq!(record.membership().layout(), before);
     let mut left = keys_of(&mut pool.admin("c"));
     left.retain(|key| !key.starts_with(RESERVED_PREFIX));
     assert_eq!(left, Vec::<Vec<u8>>::new(), "a copy stayed behind");

@@ -19,7 +19,11 @@ async fn reached(pool: &Pool, state: HandoffState) {
 }
 
 async fn a_crash_at(state: HandoffState) {
-    let mut pool = Pool::start(&["a", "b"]).await;
+    a_crash_of(Pool::start(&["a", "b"]).await, state).await;
+}
+
+/// The rebalancer of a pool dies while a node joins it.
+pub(crate) async fn a_crash_of(mut pool: Pool, state: HandoffState) {
     let keys = numbered(5_000);
     pool.fill(&keys, |key| key.to_vec()).await;
     pool.add("c").await;

@@ -13,4 +13,5 @@ mod meddled;
 mod news;
 mod pool;
 mod restarts;
+mod slots;
 mod throttle;

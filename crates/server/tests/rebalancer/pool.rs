@@ -10,7 +10,9 @@ use clockwise::rebalancer::{self, Progress, RebalancerConfig, RebalancerHandle};
 use clockwise_client::credentials::PoolKey;
 use clockwise_client::resp::Value;
 use clockwise_client::store::{CommitError, MemoryStore, Store};
-use clockwise_cluster::{Address, Apply, Edit, NewNode, NewPool, Nonce, Record, Revision, View};
+use clockwise_cluster::{
+    Address, Apply, Edit, Generator, NewNode, NewPool, Nonce, Record, Revision, View,
+};
 use clockwise_placement::NodeId;
 use clockwise_testkit::{RedisOptions as Started, RedisServer};
 use tokio::time::Instant;
@@ -58,7 +60,18 @@ impl Pool {
         pool
     }
 
+    /// The same with keys placed by another generator than a ring of the usual size.
+    pub(crate) async fn start_on(generator: Generator, names: &[&str]) -> Self {
+        let mut pool = Self::made(generator, names).await;
+        pool.lead().await;
+        pool
+    }
+
     pub(crate) async fn without_rebalancer(names: &[&str]) -> Self {
+        Self::made(Generator::default(), names).await
+    }
+
+    async fn made(generator: Generator, names: &[&str]) -> Self {
         // Shown when a test fails; another test of this process may have begun it.
         let _begun = tracing_subscriber::fmt()
             .with_test_writer()
@@ -72,10 +85,11 @@ impl Pool {
             NewNode::new(name.parse().unwrap(), address(server))
         };
         let nodes = servers.iter().map(node).collect();
-        let record = Record::create(NewPool::new("main".parse().unwrap(), nodes), &mut || {
-            Nonce::new([1; 16])
-        })
-        .unwrap();
+        let new = NewPool {
+            generator,
+            ..NewPool::new("main".parse().unwrap(), nodes)
+        };
+        let record = Record::create(new, &mut || Nonce::new([1; 16])).unwrap();
         let store = Arc::new(MemoryStore::new());
         store.commit(Revision::new(0), record, None).await.unwrap();
         Self {
