@@ -12,6 +12,7 @@ mod golden;
 mod losses;
 mod measures;
 mod properties;
+mod slots_bad_input;
 mod slots_exhaustive;
 mod slots_plan;
 mod values;

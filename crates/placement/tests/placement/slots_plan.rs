@@ -7,7 +7,7 @@ use clockwise_placement::{
 };
 
 /// Members written as `name`, `name=weight` or `name@domain`.
-fn members<const N: usize>(texts: [&str; N]) -> Vec<Member> {
+pub(crate) fn members<const N: usize>(texts: [&str; N]) -> Vec<Member> {
     let member = |text: &str| {
         let (rest, domain) = text.split_once('@').unwrap_or((text, ""));
         let (name, weight) = rest.split_once('=').unwrap_or((rest, "1"));
