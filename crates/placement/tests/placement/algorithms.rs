@@ -186,6 +186,25 @@ fn one_node_owns_everything_and_none_or_one_twice_is_refused_by_every_algorithm(
 }
 
 #[test]
+fn nodes_without_any_weight_are_refused_by_every_algorithm() {
+    let nodes = || weighted(&[0, 0]);
+    let scheme = Scheme::default;
+    let refusals = [
+        RingSpec::new(nodes()).build().err(),
+        SlotsSpec::new(nodes()).plan(None).err(),
+        Rendezvous::new(scheme(), nodes()).err(),
+        Jump::new(scheme(), nodes()).err(),
+        Maglev::new(scheme(), nodes(), 65_537).err(),
+        Modulo::new(scheme(), nodes()).err(),
+    ];
+    let node = id("node-00");
+    for refusal in refusals {
+        let zero = PlacementError::ZeroWeight { node: node.clone() };
+        assert_eq!(refusal, Some(zero));
+    }
+}
+
+#[test]
 fn a_node_too_light_for_a_maglev_entry_is_named_and_a_light_one_owns_little_elsewhere() {
     let members = || weighted(&[100_000_000, 100]);
     let light = PlacementError::NoTableEntry {

@@ -22,7 +22,13 @@ fn a_record_that_cannot_be_read_is_refused_and_stays_as_it_is() {
     assert_ne!(future, text, "the record names its format: {text}");
     let mut names_nobody: serde_json::Value = serde_json::from_str(&text).unwrap();
     names_nobody["membership"]["nodes"] = serde_json::json!([]);
+    let mut short: serde_json::Value = serde_json::from_str(&text).unwrap();
+    short["membership"]["generator"]["table"] = serde_json::json!([0, 0, 0]);
+    let mut stranger: serde_json::Value = serde_json::from_str(&text).unwrap();
+    stranger["membership"]["generator"]["owners"] = serde_json::json!(["nobody"]);
     for (record, words) in [
+        (short.to_string().into_bytes(), "4096"),
+        (stranger.to_string().into_bytes(), "nobody"),
         (Vec::new(), "empty"),
         (whole[..whole.len() / 2].to_vec(), "torn"),
         (b"\x7fELF".to_vec(), "record.json"),

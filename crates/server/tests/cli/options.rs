@@ -140,6 +140,25 @@ fn a_pool_changes_from_a_ring_to_slots_and_back_with_its_keys() {
         (2, ""),
         "{misplaced:?}"
     );
+    for (placement, option, number) in [
+        ("slots", "--slots", "0"),
+        ("slots", "--slots", "65537"),
+        ("slots", "--step", "0"),
+        ("slots", "--step", "101"),
+        ("slots", "--overload", "101"),
+        ("slots", "--overload", "NaN"),
+        ("ring", "--points", "0"),
+        ("dice", "--points", "5"),
+    ] {
+        let refused = cluster.run(&["pool", "set", "--placement", placement, option, number]);
+        let named = if placement == "dice" { "dice" } else { option };
+        assert_eq!(
+            (refused.exit, refused.stdout.as_str()),
+            (2, ""),
+            "{refused:?}"
+        );
+        assert!(refused.stderr.contains(named), "{refused:?}");
+    }
     for (args, generator) in [
         (
             &["--placement", "slots", "--slots", "64"][..],
