@@ -2,8 +2,8 @@
 //! input, and against bytes nobody meant.
 
 use clockwise_client::resp::{
-    Protocol, REPLY_DEPTH_MAX, ReplyError, ReplyScanner, Request, RequestLimits, RequestScanner,
-    Scan, Value, write_command,
+    Protocol, REPLY_DEPTH_MAX, ReplyError, ReplyScan, ReplyScanner, Request, RequestLimits,
+    RequestScanner, Scan, Value, write_command,
 };
 
 /// SplitMix64: small, seeded, good enough to wander through inputs.
@@ -420,6 +420,75 @@ fn replies_end_where_they_end_under_every_cut() {
             "an independent parser refuses {frame:?}"
         );
     });
+}
+
+/// Whether a reply was over the limit, and how long it was.
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    Kept(usize),
+    Passed(u64),
+}
+
+/// Reads replies from pieces as they arrive, and keeps of them what the scanner wants kept. Gives the
+/// most bytes that were ever kept, too.
+fn read_in_pieces(random: &mut Random, limit: usize, mut bytes: &[u8]) -> (Vec<Ended>, usize) {
+    let mut scanner = ReplyScanner::new(limit);
+    let (mut kept, mut kept_max, mut ended) = (Vec::new(), 0, Vec::new());
+    while !bytes.is_empty() {
+        let (piece, rest) = bytes.split_at(1 + random.below(bytes.len().min(9)));
+        kept.extend_from_slice(piece);
+        bytes = rest;
+        loop {
+            let gone = match scanner.scan_or_skip(&kept).expect("well formed") {
+                ReplyScan::More => break,
+                ReplyScan::Skip(bytes) => bytes,
+                ReplyScan::Reply(reply) => {
+                    ended.push(Ended::Kept(reply.bytes));
+                    reply.bytes
+                }
+                ReplyScan::TooLong { rest, whole } => {
+                    ended.push(Ended::Passed(whole));
+                    rest.bytes
+                }
+            };
+            assert!(gone > 0, "no progress");
+            kept.drain(..gone);
+        }
+        kept_max = kept_max.max(kept.len());
+    }
+    assert!(kept.is_empty(), "something is left");
+    (ended, kept_max)
+}
+
+#[test]
+fn a_reply_over_the_limit_passes_by_and_the_next_one_is_found() {
+    for_seeds(3_000, |random| {
+        let mut frame = Vec::new();
+        some_reply(random, Protocol::Resp3, 0, &mut frame);
+        let limit = 8 + random.below(frame.len());
+        let all = [b"+BEFORE\r\n", &frame[..], b"+NEXT\r\n"].concat();
+        let (ended, kept) = read_in_pieces(random, limit.max(9), &all);
+        let middle = if frame.len() > limit.max(9) {
+            Ended::Passed(frame.len() as u64)
+        } else {
+            Ended::Kept(frame.len())
+        };
+        assert_eq!(ended, [Ended::Kept(9), middle, Ended::Kept(7)], "{frame:?}");
+        // A line is kept whole, and a piece has up to nine bytes.
+        assert!(kept <= limit + 9 + 32, "{kept} bytes kept of {limit}");
+    });
+}
+
+#[test]
+fn a_string_that_passes_by_must_end_where_it_says() {
+    let mut scanner = ReplyScanner::new(4);
+    assert_eq!(
+        scanner.scan_or_skip(b"$9\r\n123456"),
+        Ok(ReplyScan::Skip(10))
+    );
+    assert_eq!(scanner.scan_or_skip(b"789\r"), Ok(ReplyScan::Skip(3)));
+    assert_eq!(scanner.scan_or_skip(b"\r"), Ok(ReplyScan::More));
+    assert_eq!(scanner.scan_or_skip(b"\rx"), Err(ReplyError::NoLineEnd));
 }
 
 #[test]

@@ -27,7 +27,7 @@ mod request;
 mod value;
 mod write;
 
-pub use reply::{REPLY_DEPTH_MAX, Reply, ReplyError, ReplyScanner};
+pub use reply::{REPLY_DEPTH_MAX, Reply, ReplyError, ReplyScan, ReplyScanner};
 pub use request::{ArgSpan, ProtocolError, Refusal, Request, RequestLimits, RequestScanner, Scan};
 pub use value::Value;
 pub use write::{

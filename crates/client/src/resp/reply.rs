@@ -6,6 +6,9 @@
 //! front of a value belong to that value; out-of-band pushes are told apart from replies. Streamed
 //! strings and aggregates (`$?`), which no server sends today, are errors.
 //!
+//! A reply over the limit can be [skipped](ReplyScan::Skip) as it arrives, so that it costs its own
+//! request an answer and nobody else anything.
+//!
 //! Whatever is not plainly a frame is an error, and after an error the connection must go: a reply
 //! handed to the wrong request is worse than no reply.
 
@@ -36,6 +39,24 @@ impl Reply {
     pub fn is_error(self) -> bool {
         matches!(self.kind, b'-' | b'!')
     }
+}
+
+/// What is at the front of the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyScan {
+    /// No whole reply yet: more bytes are needed.
+    More,
+    /// So many bytes, of a reply over the limit: drop them and go on behind them.
+    Skip(usize),
+    /// A whole reply.
+    Reply(Reply),
+    /// The end of a reply over the limit.
+    TooLong {
+        /// What is left of it at the front of the input.
+        rest: Reply,
+        /// Bytes it had in all.
+        whole: u64,
+    },
 }
 
 /// Why a server's bytes are no reply. The connection cannot be used any further.
@@ -78,12 +99,18 @@ pub struct ReplyScanner {
     depth: usize,
     kind: u8,
     bytes_max: usize,
+    /// Bytes of this reply that were skipped; not zero only if it is over the limit.
+    skipped: u64,
+    /// A string over the limit is passing by; `at` is where it ends, perhaps behind the input.
+    in_string: bool,
 }
 
 /// What one header opens.
 enum Element {
     /// A value that ends at this offset.
     Scalar { end: usize },
+    /// A string that ends at this offset, which has not arrived, of a reply over the limit.
+    Passing { end: usize },
     /// So many elements follow from this offset. `counts` is false for an attribute, which stands
     /// in front of the value it describes.
     Aggregate {
@@ -105,73 +132,125 @@ impl ReplyScanner {
             depth: 0,
             kind: 0,
             bytes_max,
+            skipped: 0,
+            in_string: false,
         }
     }
 
-    /// Looks for a reply at the front of `input`; `None` means more bytes are needed.
+    /// Looks for a reply at the front of `input`; `None` means more bytes are needed. One over the
+    /// limit is an error.
     pub fn scan(&mut self, input: &[u8]) -> Result<Option<Reply>, ReplyError> {
+        match self.scan_or_skip(input)? {
+            ReplyScan::More => Ok(None),
+            ReplyScan::Reply(reply) => Ok(Some(reply)),
+            ReplyScan::Skip(_) | ReplyScan::TooLong { .. } => Err(ReplyError::TooLong {
+                limit: self.bytes_max,
+            }),
+        }
+    }
+
+    /// The same, and passes over a reply that is over the limit: no more of it than the limit need
+    /// ever be kept.
+    ///
+    /// ```
+    /// use clockwise_client::resp::{ReplyScan, ReplyScanner};
+    ///
+    /// let mut scanner = ReplyScanner::new(8);
+    /// assert_eq!(scanner.scan_or_skip(b"$9\r\n1234"), Ok(ReplyScan::Skip(8)));
+    /// let Ok(ReplyScan::TooLong { rest, whole }) = scanner.scan_or_skip(b"56789\r\n+OK\r\n") else {
+    ///     panic!("its end has arrived");
+    /// };
+    /// assert_eq!((rest.bytes, whole), (7, 15));
+    /// ```
+    pub fn scan_or_skip(&mut self, input: &[u8]) -> Result<ReplyScan, ReplyError> {
         loop {
-            let Some(kind) = input.get(self.at).copied() else {
-                return self.wait(input);
+            let passed = if self.in_string {
+                self.end_string(input)?
+            } else {
+                self.step(input)?
             };
-            let Some(element) = self.element(kind, input)? else {
-                return self.wait(input);
-            };
-            self.searched = 0;
-            match element {
-                Element::Scalar { end } => {
-                    self.at = end;
-                    self.count(kind);
-                }
-                Element::Aggregate {
-                    elements,
-                    from,
-                    counts,
-                } => {
-                    self.at = from;
-                    if counts {
-                        self.count(kind);
-                    }
-                    self.open(elements)?;
-                }
+            if !passed {
+                return Ok(self.wait(input));
+            }
+            if self.in_string {
+                continue;
             }
             while self.missing[self.depth] == 0 {
                 if self.depth == 0 {
-                    return self.finish().map(Some);
+                    return Ok(self.finish());
                 }
                 self.depth -= 1;
             }
         }
     }
 
-    /// Bytes of the unfinished reply that have been understood.
-    pub fn scanned(&self) -> usize {
-        self.at
-    }
-
-    fn wait(&self, input: &[u8]) -> Result<Option<Reply>, ReplyError> {
-        if input.len() > self.bytes_max {
-            Err(ReplyError::TooLong {
-                limit: self.bytes_max,
-            })
-        } else {
-            Ok(None)
+    /// Passes the line end of a string over the limit. Says whether it was there.
+    fn end_string(&mut self, input: &[u8]) -> Result<bool, ReplyError> {
+        let end = line_end_at(input, self.at)?;
+        if let Some(end) = end {
+            (self.at, self.in_string) = (end, false);
         }
+        Ok(end.is_some())
     }
 
-    fn finish(&mut self) -> Result<Reply, ReplyError> {
+    /// Passes one header, and its value if that has arrived. Says whether there was one.
+    fn step(&mut self, input: &[u8]) -> Result<bool, ReplyError> {
+        let Some(kind) = input.get(self.at).copied() else {
+            return Ok(false);
+        };
+        let Some(element) = self.element(kind, input)? else {
+            return Ok(false);
+        };
+        self.searched = 0;
+        match element {
+            Element::Scalar { end } => {
+                self.at = end;
+                self.count(kind);
+            }
+            Element::Passing { end } => {
+                (self.at, self.in_string) = (end, true);
+                self.count(kind);
+            }
+            Element::Aggregate {
+                elements,
+                from,
+                counts,
+            } => {
+                self.at = from;
+                if counts {
+                    self.count(kind);
+                }
+                self.open(elements)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// The input ends within a reply: of one over the limit, what is understood can go.
+    fn wait(&mut self, input: &[u8]) -> ReplyScan {
+        let too_long = self.in_string || self.skipped > 0 || input.len() > self.bytes_max;
+        let understood = self.at.min(input.len());
+        if !too_long || understood == 0 {
+            return ReplyScan::More;
+        }
+        self.at -= understood;
+        self.skipped += understood as u64;
+        ReplyScan::Skip(understood)
+    }
+
+    fn finish(&mut self) -> ReplyScan {
         let reply = Reply {
             bytes: self.at,
             kind: self.kind,
         };
-        if reply.bytes > self.bytes_max {
-            return Err(ReplyError::TooLong {
-                limit: self.bytes_max,
-            });
-        }
-        self.at = 0;
+        let whole = self.skipped + reply.bytes as u64;
+        (self.at, self.skipped) = (0, 0);
         self.missing[0] = 1;
-        Ok(reply)
+        if whole > self.bytes_max as u64 {
+            ReplyScan::TooLong { rest: reply, whole }
+        } else {
+            ReplyScan::Reply(reply)
+        }
     }
 
     /// One element of the innermost open aggregate has begun.
@@ -242,16 +321,12 @@ impl ReplyScanner {
             ),
         };
         let end = from.saturating_add(bytes);
-        if end > self.bytes_max {
-            return Err(ReplyError::TooLong {
-                limit: self.bytes_max,
-            });
-        }
-        match (input.get(end), input.get(end + 1)) {
-            (Some(b'\r'), Some(b'\n')) => Ok(Some(Element::Scalar { end: end + 2 })),
-            (None, _) | (Some(b'\r'), None) => Ok(None),
-            _ => Err(ReplyError::NoLineEnd),
-        }
+        let too_long = end > self.bytes_max || self.skipped > 0;
+        Ok(match line_end_at(input, end)? {
+            Some(end) => Some(Element::Scalar { end }),
+            None if too_long => Some(Element::Passing { end }),
+            None => None,
+        })
     }
 
     fn aggregate(&self, kind: u8, input: &[u8]) -> Result<Option<Element>, ReplyError> {
@@ -276,5 +351,14 @@ impl ReplyScanner {
             from,
             counts: kind != b'|',
         }))
+    }
+}
+
+/// The offset behind the line end that must be at `at`; `None` if it has not arrived.
+fn line_end_at(input: &[u8], at: usize) -> Result<Option<usize>, ReplyError> {
+    match (input.get(at), input.get(at + 1)) {
+        (Some(b'\r'), Some(b'\n')) => Ok(Some(at + 2)),
+        (None, _) | (Some(b'\r'), None) => Ok(None),
+        _ => Err(ReplyError::NoLineEnd),
     }
 }
