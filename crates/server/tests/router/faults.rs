@@ -18,6 +18,26 @@ fn with(limits: Limits) -> Pool {
     })
 }
 
+/// Limits with which a node that says nothing is soon given up.
+fn hasty() -> Limits {
+    Limits {
+        reply_ms_max: 300,
+        ..patient()
+    }
+}
+
+/// A pool, a client, and a key of the first node with this value, to which the router is connected.
+fn connected(limits: Limits, value: &str) -> (Pool, Client, String) {
+    let pool = with(limits);
+    let mut client = pool.client();
+    let key = pool.key_on(0, "k");
+    pool.servers[0].cli(&["SET", &key, value]);
+    wait_until("the connection is open", || {
+        client.call(&["GET", &key]) == bulk(value)
+    });
+    (pool, client, key)
+}
+
 #[test]
 fn a_dead_node_fails_only_its_own_keys_and_comes_back_by_itself() {
     let mut pool = start(Plan::default());
@@ -93,16 +113,7 @@ fn the_words_of_a_node_that_did_not_do_its_part_are_told_with_its_name() {
 
 #[test]
 fn a_write_without_an_answer_is_reported_as_unknown_and_not_repeated() {
-    let pool = with(Limits {
-        reply_ms_max: 300,
-        ..patient()
-    });
-    let mut client = pool.client();
-    let key = pool.key_on(0, "counter");
-    pool.servers[0].cli(&["SET", &key, "1"]);
-    wait_until("the connection is open", || {
-        client.call(&["GET", &key]) == bulk("1")
-    });
+    let (pool, mut client, key) = connected(hasty(), "1");
     pool.servers[0].pause();
     let Value::Error(text) = client.call(&["INCR", &key]) else {
         panic!("no answer can have come")
@@ -120,16 +131,7 @@ fn a_write_without_an_answer_is_reported_as_unknown_and_not_repeated() {
 
 #[test]
 fn a_read_without_an_answer_is_asked_again() {
-    let pool = with(Limits {
-        reply_ms_max: 300,
-        ..patient()
-    });
-    let mut client = pool.client();
-    let key = pool.key_on(0, "k");
-    pool.servers[0].cli(&["SET", &key, "v"]);
-    wait_until("the connection is open", || {
-        client.call(&["GET", &key]) == bulk("v")
-    });
+    let (pool, mut client, key) = connected(hasty(), "v");
     pool.servers[0].pause();
     client.send(&["GET", &key]);
     wait_until("the first connection is given up", || pool.is_cut_off(0));
@@ -139,21 +141,12 @@ fn a_read_without_an_answer_is_asked_again() {
 
 #[test]
 fn no_more_is_asked_again_than_the_budget_allows() {
-    let mut limits = Limits {
-        reply_ms_max: 300,
-        ..patient()
-    };
+    let mut limits = hasty();
     limits.traffic.retries = RetryLimits {
         burst: 1,
         percent: 50,
     };
-    let pool = with(limits);
-    let mut client = pool.client();
-    let key = pool.key_on(0, "k");
-    pool.servers[0].cli(&["SET", &key, "v"]);
-    wait_until("the connection is open", || {
-        client.call(&["GET", &key]) == bulk("v")
-    });
+    let (pool, mut client, key) = connected(limits, "v");
     // Two at once are more than one.
     pool.servers[0].pause();
     let mut batch = Vec::new();

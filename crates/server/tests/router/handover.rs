@@ -147,6 +147,27 @@ impl Pool {
         self.step(source, &Step::Flip { targets });
     }
 
+    /// Hands over everything that moves, source by source, as the rebalancer would: `copy` copies, and
+    /// `work` says what clients have done, which must go on behind each flip.
+    pub(crate) fn hand_over_all(
+        &mut self,
+        running: &AtomicBool,
+        work: impl Fn(&Self) -> u64,
+        copy: impl Fn(&Self, usize),
+    ) {
+        for source in 0..3 {
+            self.begin_handover(source);
+            self.fence(source);
+            copy(self, source);
+            self.flip(source);
+            let before = work(self);
+            wait_until("work goes on", || {
+                work(self) > before || !running.load(Ordering::Relaxed)
+            });
+        }
+        running.store(false, Ordering::Relaxed);
+    }
+
     /// A key that moves from this source in the change in flight.
     pub(crate) fn moving_key(&self, source: usize, form: &str) -> String {
         let view = self.view();
@@ -459,17 +480,8 @@ fn counters_lose_nothing_while_their_keys_are_handed_over() {
                 })
             })
             .collect();
-        for source in 0..3 {
-            pool.begin_handover(source);
-            pool.fence(source);
-            pool.copy(source, &all);
-            pool.flip(source);
-            let before = pool.stats().requests;
-            wait_until("work goes on", || {
-                pool.stats().requests > before + 2_000 || !running.load(Ordering::Relaxed)
-            });
-        }
-        running.store(false, Ordering::Relaxed);
+        let work = |pool: &Pool| pool.stats().requests / 2_000;
+        pool.hand_over_all(running, work, |pool, source| pool.copy(source, &all));
         writers
             .into_iter()
             .map(|writer| writer.join().unwrap())

@@ -7,7 +7,7 @@ use clockwise::router::Limits;
 use clockwise_client::resp::{RequestLimits, Value, write_command};
 
 use crate::handover::joining;
-use crate::pool::{Client, Plan, Stop, bulk, ok, patient, start, wait_until};
+use crate::pool::{Client, Plan, Pool, Stop, bulk, ok, patient, start, wait_until};
 
 fn queued() -> Value {
     Value::Simple("QUEUED".into())
@@ -342,17 +342,8 @@ fn transactions_lose_nothing_while_their_keys_are_handed_over() {
                 })
             })
             .collect();
-        for source in 0..3 {
-            pool.begin_handover(source);
-            pool.fence(source);
-            pool.copy(source, &all);
-            pool.flip(source);
-            let before = pool.stats().requests;
-            wait_until("work goes on", || {
-                pool.stats().requests > before + 2_000 || !running.load(Ordering::Relaxed)
-            });
-        }
-        running.store(false, Ordering::Relaxed);
+        let work = |pool: &Pool| pool.stats().requests / 2_000;
+        pool.hand_over_all(running, work, |pool, source| pool.copy(source, &all));
         writers
             .into_iter()
             .map(|writer| writer.join().unwrap())
