@@ -21,16 +21,15 @@ use super::refusal;
 use super::serve::Flow;
 use super::worker::{Turn, Worker};
 
-/// How long a node is asked to block at a time. A server may take up to a tenth of a second more to
-/// notice that the time is over; together they stay below what a handover waits for connections of the
-/// generation before.
-const SLICE_MS: u64 = 100;
-
 /// A blocking command under way.
 #[derive(Debug)]
 pub(super) struct Errand {
     /// When the client's patience ends; never, if `None`.
     until: Option<Millis>,
+    /// The node is asked once, in the client's own words.
+    in_own_words: bool,
+    /// How long it is asked to block at a time.
+    slice_ms_max: u64,
     /// For arguments that are `$`, what they stand for.
     ends: Vec<(usize, Vec<u8>)>,
 }
@@ -68,8 +67,25 @@ pub(super) fn blocks(request: &Request<'_>) -> bool {
     !Streams::of(request).timeouts.is_empty()
 }
 
-/// For how many milliseconds a client is willing to wait; for ever, if zero.
-fn patience_ms(at: TimeoutAt, request: &Request<'_>) -> Result<u64, &'static str> {
+/// For how long a client is willing to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    Ms(u64),
+    ForEver,
+    /// More than any server takes. Versions differ in what they say of it.
+    TooLong,
+}
+
+impl Patience {
+    fn of_ms(ms: u64) -> Self {
+        if ms == 0 { Self::ForEver } else { Self::Ms(ms) }
+    }
+}
+
+/// For how long a client is willing to wait, or a server's words of what cannot be.
+fn patience(at: TimeoutAt, request: &Request<'_>) -> Result<Patience, &'static str> {
+    /// Well above 2^63 milliseconds, which servers count in.
+    const SECONDS_MAX: f64 = 9.3e15;
     const NEGATIVE: &str = "ERR timeout is negative";
     let text = |at: usize| {
         request
@@ -82,14 +98,16 @@ fn patience_ms(at: TimeoutAt, request: &Request<'_>) -> Result<u64, &'static str
             .filter(|text| !text.starts_with(char::is_whitespace))
             .and_then(|text| text.parse().ok())
             .ok_or(WRONG)?;
-        if !seconds.is_finite() {
+        if seconds.is_nan() {
             return Err(WRONG);
         }
         if seconds < 0.0 {
             return Err(NEGATIVE);
         }
-        // Out of range it saturates, at some hundred million years.
-        Ok((seconds * 1_000.0).ceil() as u64)
+        if seconds > SECONDS_MAX {
+            return Ok(Patience::TooLong);
+        }
+        Ok(Patience::of_ms((seconds * 1_000.0).ceil() as u64))
     };
     match at {
         TimeoutAt::End => seconds(request.count() - 1),
@@ -98,14 +116,19 @@ fn patience_ms(at: TimeoutAt, request: &Request<'_>) -> Result<u64, &'static str
             const WRONG: &str = "ERR timeout is not an integer or out of range";
             let mut last = 0;
             for at in Streams::of(request).timeouts {
+                // Only as servers write it: no plus, no zeros in front.
                 last = text(at)
-                    .and_then(|text| text.parse::<i64>().ok())
-                    .ok_or(WRONG)?;
+                    .and_then(|text| Some((text, text.parse::<i64>().ok()?)))
+                    .filter(|(text, number)| number.to_string() == *text)
+                    .ok_or(WRONG)?
+                    .1;
                 if last < 0 {
                     return Err(NEGATIVE);
                 }
             }
-            u64::try_from(last).map_err(|_| NEGATIVE)
+            u64::try_from(last)
+                .map(Patience::of_ms)
+                .map_err(|_| NEGATIVE)
         }
     }
 }
@@ -160,6 +183,8 @@ enum Step {
         key: usize,
     },
     Slice(u64),
+    /// The request as it came.
+    InOwnWords,
 }
 
 impl Errand {
@@ -175,8 +200,12 @@ impl Errand {
                 return Step::End { argument, key };
             }
         }
-        let left = self.until.map_or(SLICE_MS, |until| until.since(now));
-        Step::Slice(left.clamp(1, SLICE_MS))
+        if self.in_own_words {
+            return Step::InOwnWords;
+        }
+        let most = self.slice_ms_max.max(1);
+        let left = self.until.map_or(most, |until| until.since(now));
+        Step::Slice(left.clamp(1, most))
     }
 
     fn is_over(&self, now: Millis) -> bool {
@@ -195,8 +224,8 @@ impl Worker {
         request: &Request<'_>,
     ) -> Flow {
         let now = turn.now;
-        let patience = match patience_ms(at, request) {
-            Ok(ms) => (ms > 0).then_some(ms),
+        let patience = match patience(at, request) {
+            Ok(patience) => patience,
             Err(text) => {
                 self.refuse_now(place, text);
                 return Flow::Next;
@@ -209,8 +238,15 @@ impl Worker {
         if waiting > 0 {
             return Flow::Later(Pause::Barrier);
         }
+        let slice_ms_max = self.shared.limits.block_ms_max;
         self.begin_errand(turn, place, || Errand {
-            until: patience.map(|ms| now.after(ms)),
+            until: match patience {
+                Patience::Ms(ms) => Some(now.after(ms)),
+                Patience::ForEver => None,
+                Patience::TooLong => Some(now),
+            },
+            in_own_words: patience == Patience::TooLong,
+            slice_ms_max,
             ends: Vec::new(),
         });
         loop {
@@ -286,10 +322,7 @@ impl Worker {
         request: &Request<'_>,
     ) -> Result<Outcome, String> {
         let route = self.route_of(turn, command, request)?;
-        let own = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut());
+        let own = self.clients.own(place);
         let Some(own) = own else {
             return Ok(Outcome::Pending);
         };
@@ -306,6 +339,7 @@ impl Worker {
         let (slice_ms, effect) = match step {
             Step::End { .. } => (0, Effect::Read),
             Step::Slice(slice_ms) => (slice_ms, command.effect),
+            Step::InOwnWords => (0, command.effect),
         };
         let ask = Ask {
             route,
@@ -319,11 +353,9 @@ impl Worker {
                 write_command(out, &words);
             }
             Step::Slice(slice_ms) => write_slice(request, at, slice_ms, &errand.ends, out),
+            Step::InOwnWords => out.extend_from_slice(request.frame()),
         });
-        let own = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut());
+        let own = self.clients.own(place);
         if let Some(own) = own {
             own.errand = Some(errand);
         }
@@ -350,6 +382,8 @@ mod tests {
         let until = left_ms.map(|ms| now.after(ms));
         let mut errand = Errand {
             until,
+            in_own_words: false,
+            slice_ms_max: 100,
             ends: Vec::new(),
         };
         let mut steps = Vec::new();
@@ -371,6 +405,7 @@ mod tests {
                     steps.push(words.collect::<Vec<_>>().join(" "));
                     return steps;
                 }
+                Step::InOwnWords => unreachable!("not asked for"),
             }
         }
     }

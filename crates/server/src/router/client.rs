@@ -69,6 +69,8 @@ pub(super) struct Client {
     pub(super) in_flight_bytes: usize,
     /// Bytes kept for it when its worker last counted.
     pub(super) counted_bytes: usize,
+    /// Those of them that it could read.
+    pub(super) counted_unread: usize,
     /// The socket may have more to read.
     pub(super) readable: bool,
     /// The other side sends nothing after what is still to be read.
@@ -118,6 +120,7 @@ impl Client {
             refused_multi: None,
             in_flight_bytes: 0,
             counted_bytes: 0,
+            counted_unread: 0,
             readable: true,
             peer_done: false,
             at_end: false,

@@ -2,6 +2,7 @@
 
 use super::client::Client;
 use super::node_link::Origin;
+use super::own_link::OwnLink;
 
 /// Places are used again; whoever keeps one for later keeps the client's serial number with it.
 #[derive(Debug, Default)]
@@ -32,6 +33,11 @@ impl Clients {
 
     pub(super) fn get(&mut self, place: usize) -> Option<&mut Client> {
         self.places.get_mut(place)?.as_deref_mut()
+    }
+
+    /// The connection of its own that a client has, or is about to have.
+    pub(super) fn own(&mut self, place: usize) -> Option<&mut OwnLink> {
+        self.get(place)?.own.as_deref_mut()
     }
 
     /// The client of a request, if it is still there.

@@ -203,6 +203,9 @@ impl Worker {
             + client.own.as_ref().map_or(0, |own| own.bytes());
         self.kept_bytes = self.kept_bytes - client.counted_bytes + kept;
         client.counted_bytes = kept;
+        let readable = client.replies.unwritten().len();
+        self.unread_bytes = self.unread_bytes - client.counted_unread + readable;
+        client.counted_unread = readable;
         let too_much = self.kept_bytes > limits.memory_bytes_max && kept > MEMORY_SHARE_BYTES;
         if too_much {
             let (client, all) = (client.addr(), self.kept_bytes);
@@ -223,6 +226,7 @@ impl Worker {
         self.own_places.remove(&place);
         if let Some(client) = self.clients.remove(place) {
             self.kept_bytes -= client.counted_bytes;
+            self.unread_bytes -= client.counted_unread;
             client.close(self.poll.registry());
             self.shared.clients.fetch_sub(1, Ordering::Relaxed);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clockwise_client::resp::{Protocol, write_error};
 use clockwise_client::routing::{Admission, Effect, Millis, NodeSlot, Obstacle, Refused, Waiting};
-use clockwise_cluster::{Route, View};
+use clockwise_cluster::{NodeIndex, Route, View};
 use clockwise_placement::NodeId;
 
 use super::gather::{Gather, PartNumber};
@@ -163,6 +163,30 @@ impl Worker {
         }
     }
 
+    /// Sends a request of our own, once, whose answer does not matter, nor whether it arrives.
+    pub(super) fn dispatch_unasked(
+        &mut self,
+        turn: &Turn,
+        (node, protocol): (NodeIndex, Protocol),
+        frame: &[u8],
+    ) {
+        let body = Body::Frame(frame);
+        let sending = Sending {
+            retries: u8::MAX,
+            ..Sending::first(Origin::NOBODY, Effect::Read, turn)
+        };
+        match self.traffic.admit(node.get(), protocol, turn.now) {
+            Admission::Send(slot) => self.send(turn, (slot, protocol), sending, body),
+            Admission::Wait(slot) => {
+                let waiting = self.park(sending, slot, body, false);
+                if self.traffic.wait(slot, protocol, waiting).is_err() {
+                    tracing::debug!("a request of our own found no room");
+                }
+            }
+            Admission::Refuse(_) => {}
+        }
+    }
+
     fn park(
         &mut self,
         sending: Sending,
@@ -225,22 +249,24 @@ impl Worker {
                 false,
             );
         }
-        let Some(client) = self.clients.of(origin) else {
-            return self.traffic.withdraw(slot, protocol, turn.now);
-        };
         let before = link.unanswered_bytes();
-        match body {
-            Body::Frame(frame) => {
+        match (body, self.clients.of(origin)) {
+            (Body::Frame(frame), Some(client)) => {
+                link.push(&sending, turn.now, |out| out.extend_from_slice(frame));
+                client.in_flight_bytes += link.unanswered_bytes() - before;
+            }
+            (Body::Frame(frame), None) if origin == Origin::NOBODY => {
                 link.push(&sending, turn.now, |out| out.extend_from_slice(frame));
             }
-            Body::Part(part) => {
+            (Body::Part(part), Some(client)) => {
                 let Some(gather) = client.replies.gathering(origin.sequence) else {
                     return self.traffic.withdraw(slot, protocol, turn.now);
                 };
                 link.push(&sending, turn.now, |out| gather.write_part(part, out));
+                client.in_flight_bytes += link.unanswered_bytes() - before;
             }
+            (_, None) => return self.traffic.withdraw(slot, protocol, turn.now),
         }
-        client.in_flight_bytes += link.unanswered_bytes() - before;
         if !link.listed {
             link.listed = true;
             self.unflushed_links.push((slot, protocol));

@@ -28,20 +28,34 @@ pub struct Limits {
     /// kept but replaced by an error. The answer that exceeds it is kept.
     pub output_bytes_max: usize,
     /// Bytes that one worker keeps for all its clients together, of requests that are not whole and
-    /// of answers that are not read. Beyond, those who have more than their share are dropped.
+    /// of answers that are not read. Beyond, those who have more than their share are dropped. When
+    /// answers ready to be read are half of it, no more of large ones is read from nodes.
     pub memory_bytes_max: usize,
     /// Bytes of requests a node connection may have unanswered before more are refused.
     pub node_pending_bytes_max: usize,
     /// Bytes of one reply of a node, and of one answer put together from several.
     pub reply_bytes_max: usize,
-    /// How long a node may take to answer one request, in order.
+    /// Bytes of answers that are likely to be on their way from one node, over one connection, before
+    /// further requests wait for these. One answer may exceed it, and so may the first large ones, a
+    /// few: what an answer will be is known only by those before it.
+    pub node_answers_bytes_max: usize,
+    /// How long a node may be silent while it owes an answer.
     pub reply_ms_max: u64,
+    /// How long a request may be without an answer in all, also while those before it arrive.
+    pub answer_ms_max: u64,
+    /// How long a node is asked to block at a time, for a client that waits. A server may take up to a
+    /// tenth of a second more to notice that the time is over; together they stay below what a
+    /// handover waits for connections of the generation before.
+    pub block_ms_max: u64,
     /// How long a client may take to send one request whole.
     pub request_ms_max: u64,
     /// How long a client with a password to give may take to give it.
     pub login_ms_max: u64,
     /// How long a client may leave answers unread without taking a byte.
     pub unread_ms_max: u64,
+    /// How long large answers may wait at their nodes for clients together to read what there is for
+    /// them, before those who have most to read are dropped.
+    pub choke_ms_max: u64,
     /// How long a client may be silent; zero means for ever, as with the servers behind.
     pub idle_ms_max: u64,
     /// Queues and waits while connections are made and keys are handed over.
@@ -63,10 +77,15 @@ impl Default for Limits {
             node_pending_bytes_max: 256 << 20,
             // A server's own limit for one string, and some for what surrounds it.
             reply_bytes_max: (512 << 20) + (1 << 20),
+            node_answers_bytes_max: 64 << 20,
             reply_ms_max: 5_000,
+            // Ten times the largest answer, over a network of a gigabit a second.
+            answer_ms_max: 60_000,
+            block_ms_max: 100,
             request_ms_max: 30_000,
             login_ms_max: 5_000,
             unread_ms_max: 5_000,
+            choke_ms_max: 5_000,
             idle_ms_max: 0,
             traffic: TrafficLimits::default(),
         }
@@ -93,6 +112,13 @@ pub(super) const BUFFER_KEPT_BYTES: usize = 16 << 10;
 
 /// What a client's next answer is taken to be before it had any.
 pub(super) const FIRST_REPLY_BYTES: usize = 64 << 10;
+
+/// Requests that leave for a node before its first answer says how large answers are: eight of the
+/// largest value a client may set take a server about a second.
+pub(super) const WINDOW_FIRST: usize = 8;
+
+/// How long a connection without requests keeps what it has learned of their number.
+pub(super) const WINDOW_KEPT_MS: u64 = 1_000;
 
 /// Bytes read and dropped from a client that is being let go with an error, so that the error arrives.
 pub(super) const LINGER_BYTES_MAX: usize = 1 << 20;

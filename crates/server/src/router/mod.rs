@@ -39,6 +39,7 @@ mod node_link;
 mod nodes;
 mod own_link;
 mod policy;
+mod pressure;
 mod refusal;
 mod reply_queue;
 mod resolver;
@@ -49,6 +50,7 @@ mod spread;
 mod stats;
 mod transaction;
 mod watching;
+mod window;
 mod worker;
 
 use std::io;

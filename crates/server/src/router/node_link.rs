@@ -2,6 +2,10 @@
 //!
 //! All clients of a worker share it. Answers are matched by order alone, so the slightest doubt
 //! about a reply ends the connection: better a request of unknown outcome than somebody else's answer.
+//!
+//! *Large answers.* One over the limit is read and dropped, and only who asked for it is told. Time is
+//! up for a connection when nothing arrives, not for a request whose turn has not come.
+//! Only so many requests leave as a [window](super::window) allows; the others wait here.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,7 +13,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clockwise_client::credentials::Password;
-use clockwise_client::resp::{Protocol, Reply, ReplyError, ReplyScanner, Value, write_command};
+use clockwise_client::resp::{
+    Protocol, ReplyError, ReplyScan, ReplyScanner, Value, write_command, write_error,
+};
 use clockwise_client::routing::{Effect, Millis, NodeSlot};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
@@ -18,10 +24,12 @@ use socket2::{SockRef, TcpKeepalive};
 
 use super::dispatch::Sending;
 use super::gather::PartNumber;
-use super::limits::{BUFFER_KEPT_BYTES, NODE_READ_BYTES};
+use super::limits::{BUFFER_KEPT_BYTES, Limits, NODE_READ_BYTES, WINDOW_KEPT_MS};
 use super::local::ROUTER_FIELD;
+use super::refusal;
 use super::reply_queue::Sequence;
 use super::send_buffer::SendBuffer;
+use super::window::Window;
 
 /// A node whose machine is gone without a word is noticed also while nothing is asked of it.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
@@ -39,6 +47,16 @@ pub(super) struct Origin {
     pub(super) sequence: Sequence,
     /// The part of the request, if it is spread over nodes.
     pub(super) part: Option<PartNumber>,
+}
+
+impl Origin {
+    /// A request of our own: nobody waits for its answer.
+    pub(super) const NOBODY: Self = Self {
+        client: usize::MAX,
+        serial: 0,
+        sequence: Sequence(0),
+        part: None,
+    };
 }
 
 /// A request whose answer is awaited.
@@ -62,6 +80,20 @@ pub(super) struct Lost {
     pub(super) sent: bool,
     /// It was sent under an earlier epoch.
     pub(super) outdated: bool,
+}
+
+/// What is at the front of the bytes that have come.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Front<'a> {
+    /// Nothing whole.
+    Nothing,
+    /// So many bytes that answer nothing: what the server says of its own accord, or a piece of a reply
+    /// over the limit.
+    Passed(usize),
+    /// A reply.
+    Reply(&'a [u8]),
+    /// The last bytes, so many, of a reply over the limit, which had so many in all.
+    TooLong { rest: usize, whole: u64 },
 }
 
 /// Bytes have arrived.
@@ -138,6 +170,14 @@ pub(super) struct NodeLink {
     /// Requests in flight, from the front, that were sent under an earlier epoch.
     outdated: usize,
     scanner: ReplyScanner,
+    reply_bytes_max: usize,
+    window: Window,
+    /// When bytes last came, or could not because we do not read.
+    heard_at: Millis,
+    /// Nothing is read from it now.
+    pub(super) choked: bool,
+    /// By what number the server knows this connection, if it has told.
+    pub(super) server_id: Option<i64>,
     /// The beginning of a reply that is not whole yet.
     input: Vec<u8>,
     writable: bool,
@@ -153,7 +193,7 @@ impl NodeLink {
         address: SocketAddr,
         (slot, protocol, id): (NodeSlot, Protocol, u64),
         credential: Option<&Credential>,
-        reply_bytes_max: usize,
+        limits: &Limits,
         (registry, token): (&Registry, Token),
     ) -> io::Result<Self> {
         let mut stream = TcpStream::connect(address)?;
@@ -183,7 +223,12 @@ impl NodeLink {
             preamble_seen: 0,
             preamble_error: None,
             outdated: 0,
-            scanner: ReplyScanner::new(reply_bytes_max),
+            scanner: ReplyScanner::new(limits.reply_bytes_max),
+            reply_bytes_max: limits.reply_bytes_max,
+            window: Window::new(limits.node_answers_bytes_max),
+            heard_at: Millis(0),
+            choked: false,
+            server_id: None,
             input: Vec::new(),
             writable: false,
             peer_done: false,
@@ -205,6 +250,9 @@ impl NodeLink {
         now: Millis,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
+        if self.in_flight.is_empty() && now.since(self.heard_at) >= WINDOW_KEPT_MS {
+            self.window.forget();
+        }
         write(self.out.tail());
         self.in_flight.push_back(InFlight {
             origin: sending.origin,
@@ -220,9 +268,26 @@ impl NodeLink {
         self.out.unanswered()
     }
 
-    /// When the request at the front was sent.
-    pub(super) fn oldest(&self) -> Option<Millis> {
-        self.in_flight.front().map(|request| request.sent_at)
+    /// Whether it owes an answer.
+    pub(super) fn owes(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// How long the answer at the front may take, if it has taken longer: since it was asked for, and
+    /// since anything was heard. Nobody is late whom we do not listen to.
+    pub(super) fn is_late(&self, limits: &Limits, now: Millis) -> Option<u64> {
+        let sent_at = self.in_flight.front()?.sent_at;
+        let late = |since: Millis, ms_max: u64| (now.since(since) >= ms_max).then_some(ms_max);
+        if self.choked {
+            return None;
+        }
+        late(sent_at.max(self.heard_at), limits.reply_ms_max)
+            .or_else(|| late(sent_at, limits.answer_ms_max))
+    }
+
+    /// It was choked and is read from again.
+    pub(super) fn unchoke(&mut self, now: Millis) {
+        (self.choked, self.heard_at) = (false, now);
     }
 
     /// A later epoch is in force.
@@ -254,10 +319,24 @@ impl NodeLink {
         self.flush()
     }
 
-    /// Sends what the socket takes.
+    /// Up to which offset bytes may leave.
+    fn window_end(&self) -> u64 {
+        match self.in_flight.get(self.window.requests() - 1) {
+            Some(last) => last.end,
+            None => self.out.end(),
+        }
+    }
+
+    /// Whether there is something that may leave now.
+    pub(super) fn has_more_to_send(&self) -> bool {
+        self.writable && self.is_open() && !self.out.unsent(self.window_end()).is_empty()
+    }
+
+    /// Sends what may leave and the socket takes.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        while self.writable && self.state != State::Connecting && !self.out.unsent().is_empty() {
-            match rustix::io::write(&self.stream, self.out.unsent()) {
+        let to = self.window_end();
+        while self.writable && self.state != State::Connecting && !self.out.unsent(to).is_empty() {
+            match rustix::io::write(&self.stream, self.out.unsent(to)) {
                 Ok(sent) => self.out.mark_sent(sent),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => self.writable = false,
@@ -270,7 +349,11 @@ impl NodeLink {
     /// Reads what has arrived into `scratch`, behind the beginning of an unfinished reply if there
     /// is one. `None` when nothing is there. After the last whole reply has been taken from
     /// `scratch` the rest goes back by [`keep`](Self::keep).
-    pub(super) fn receive(&mut self, scratch: &mut Vec<u8>) -> io::Result<Option<Received>> {
+    pub(super) fn receive(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        now: Millis,
+    ) -> io::Result<Option<Received>> {
         scratch.clear();
         if !self.input.is_empty() {
             std::mem::swap(scratch, &mut self.input);
@@ -280,6 +363,7 @@ impl NodeLink {
             match rustix::io::read(&self.stream, spare_capacity(scratch)) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {
+                    self.heard_at = now;
                     return Ok(Some(Received {
                         more: self.peer_done || scratch.len() == scratch.capacity(),
                     }));
@@ -309,9 +393,34 @@ impl NodeLink {
         }
     }
 
-    /// The next reply at the front of `bytes`.
-    pub(super) fn next_reply(&mut self, bytes: &[u8]) -> Result<Option<Reply>, ReplyError> {
-        self.scanner.scan(bytes)
+    /// What is at the front of `bytes`.
+    pub(super) fn front<'a>(&mut self, bytes: &'a [u8]) -> Result<Front<'a>, ReplyError> {
+        Ok(match self.scanner.scan_or_skip(bytes)? {
+            ReplyScan::More => Front::Nothing,
+            ReplyScan::Skip(bytes) => Front::Passed(bytes),
+            // Nobody subscribes or tracks over these connections; a server may still tell us something.
+            ReplyScan::Reply(reply) if reply.is_push() => Front::Passed(reply.bytes),
+            ReplyScan::TooLong { rest, .. } if rest.is_push() => Front::Passed(rest.bytes),
+            ReplyScan::Reply(reply) => Front::Reply(&bytes[..reply.bytes]),
+            ReplyScan::TooLong { rest, whole } => Front::TooLong {
+                rest: rest.bytes,
+                whole,
+            },
+        })
+    }
+
+    /// The same as [`answered`](Self::answered) for a reply over the limit, of so many bytes.
+    pub(super) fn answered_too_long(&mut self, whole: u64) -> Result<Answered, Unmatched> {
+        let mut answered = self.answered(b"")?;
+        if let Answered::Whole { request, words, .. } = &mut answered {
+            let text = refusal::answer_too_long(request.effect, whole, self.reply_bytes_max);
+            let mut line = Vec::new();
+            write_error(&mut line, &text);
+            *words = Some(line);
+            let bytes = usize::try_from(whole).unwrap_or(usize::MAX);
+            self.window.answered(bytes, 0);
+        }
+        Ok(answered)
     }
 
     /// Takes the request that a reply answers, the oldest, and its size. An error if none is awaited,
@@ -327,6 +436,7 @@ impl NodeLink {
         if request.end > self.out.sent_to() {
             return Err(Unmatched::Unasked);
         }
+        self.window.answered(reply.len(), self.in_flight.len());
         self.in_flight.pop_front();
         let bytes = (request.end - self.out.answered_to()) as usize;
         self.out.mark_answered(request.end);
@@ -385,6 +495,7 @@ impl NodeLink {
                 Login::Refused("it is a router, not a server".to_owned())
             }
             Ok(Some((value, _))) if speaks(&value, self.protocol) => {
+                self.server_id = fact(&value, "id").and_then(Value::as_integer);
                 self.out.mark_answered(hello_end);
                 self.state = State::Open;
                 Login::Done

@@ -15,7 +15,7 @@ use mio::event::Event;
 
 use super::limits::NODE_READ_BYTES;
 use super::mailbox::Message;
-use super::node_link::{Answered, Credential, Login, Lost, NodeLink, Unmatched};
+use super::node_link::{Answered, Credential, Front, Login, Lost, NodeLink, Unmatched};
 use super::refusal;
 use super::worker::{Parked, Turn, Worker, lane_of, link_token};
 
@@ -72,7 +72,7 @@ impl Worker {
         self.owners = None;
         (self.next_tick, self.next_show) = (self.now, self.now);
         let turn = self.begin_turn();
-        self.review_own_links();
+        self.review_own_links(&turn);
         self.obey(&turn);
         for waiting in unsent {
             let (held, since) = (waiting.request.held, waiting.since);
@@ -153,13 +153,12 @@ impl Worker {
             password: client_password(key, &target.id, &target.nonce),
         });
         let registry = (self.poll.registry(), link_token(slot, protocol));
-        let reply_bytes_max = self.shared.limits.reply_bytes_max;
         let id = self.connect_attempts;
         match NodeLink::connect(
             address,
             (slot, protocol, id),
             credential.as_ref(),
-            reply_bytes_max,
+            &self.shared.limits,
             registry,
         ) {
             Ok(link) => self.links[slot.0][protocol as usize] = Some(Box::new(link)),
@@ -233,6 +232,9 @@ impl Worker {
 
     /// Reads what a node has sent and hands the answers out.
     pub(super) fn link_readable(&mut self, turn: &Turn, slot: NodeSlot, protocol: Protocol) {
+        if self.chokes(slot, protocol) {
+            return;
+        }
         let Some(mut link) = self
             .links
             .get_mut(slot.0)
@@ -245,6 +247,10 @@ impl Worker {
         let outcome = self.read_replies(turn, &mut link, &mut scratch);
         self.keep_node_scratch(scratch);
         let opened = !was_open && link.is_open();
+        if link.has_more_to_send() && !link.listed {
+            link.listed = true;
+            self.unflushed_links.push((slot, protocol));
+        }
         self.links[slot.0][protocol as usize] = Some(link);
         if opened {
             self.link_opened(turn, slot, protocol);
@@ -293,34 +299,42 @@ impl Worker {
         scratch: &mut Vec<u8>,
     ) -> Result<bool, LinkError> {
         for _ in 0..READS_PER_TURN {
-            let Some(received) = link.receive(scratch)? else {
+            let Some(received) = link.receive(scratch, turn.now)? else {
                 return Ok(false);
             };
             let mut at = 0;
-            while let Some(reply) = link.next_reply(&scratch[at..])? {
-                let bytes = &scratch[at..at + reply.bytes];
-                at += reply.bytes;
-                if reply.is_push() {
-                    // Nobody subscribes or tracks over these connections; a server may still tell us something.
-                } else if link.is_open() {
-                    let Answered::Whole {
-                        request,
-                        bytes: sent,
-                        words,
-                    } = link.answered(bytes)?
-                    else {
+            loop {
+                let (reply, answered) = match link.front(&scratch[at..])? {
+                    Front::Nothing => break,
+                    Front::Passed(bytes) => {
+                        at += bytes;
                         continue;
-                    };
-                    self.traffic.answered(link.slot, link.protocol, turn.now);
-                    let of = (request.origin, request.effect);
-                    self.deliver(turn, link.slot, of, sent, words.as_deref().unwrap_or(bytes));
-                } else {
-                    match link.log_in(bytes) {
-                        Login::Done => {}
-                        Login::Denied => return Err(LinkError::Denied),
-                        Login::Refused(words) => return Err(LinkError::Refused(words)),
                     }
-                }
+                    Front::Reply(reply) if !link.is_open() => {
+                        at += reply.len();
+                        log_in(link, reply)?;
+                        continue;
+                    }
+                    Front::Reply(reply) => {
+                        at += reply.len();
+                        (reply, link.answered(reply)?)
+                    }
+                    Front::TooLong { rest, whole } => {
+                        at += rest;
+                        (&[][..], link.answered_too_long(whole)?)
+                    }
+                };
+                let Answered::Whole {
+                    request,
+                    bytes: sent,
+                    words,
+                } = answered
+                else {
+                    continue;
+                };
+                self.traffic.answered(link.slot, link.protocol, turn.now);
+                let of = (request.origin, request.effect);
+                self.deliver(turn, link.slot, of, sent, words.as_deref().unwrap_or(reply));
             }
             link.keep(scratch, at);
             if !received.more {
@@ -342,20 +356,14 @@ impl Worker {
 
     /// Ends connections whose oldest request has waited too long for its answer.
     pub(super) fn end_late_links(&mut self, turn: &Turn) {
-        let ms_max = self.shared.limits.reply_ms_max;
-        let late = |link: &NodeLink| {
-            link.oldest()
-                .is_some_and(|sent_at| turn.now.since(sent_at) >= ms_max)
-        };
-        let late: Vec<_> = self
-            .links
-            .iter()
-            .flatten()
-            .flatten()
-            .filter(|link| late(link))
-            .map(|link| (link.slot, link.protocol))
+        let links = self.links.iter().flatten().flatten();
+        let late: Vec<_> = links
+            .filter_map(|link| {
+                let ms_max = link.is_late(&self.shared.limits, turn.now)?;
+                Some((link.slot, link.protocol, ms_max))
+            })
             .collect();
-        for (slot, protocol) in late {
+        for (slot, protocol, ms_max) in late {
             self.end_link(turn, slot, protocol, &LinkError::Late(ms_max));
         }
     }
@@ -434,6 +442,15 @@ impl Worker {
         if !retried.is_empty() {
             self.traffic.retry(slot, protocol, retried, turn.now);
         }
+    }
+}
+
+/// Takes the answer to `HELLO`.
+pub(super) fn log_in(link: &mut NodeLink, reply: &[u8]) -> Result<(), LinkError> {
+    match link.log_in(reply) {
+        Login::Done => Ok(()),
+        Login::Denied => Err(LinkError::Denied),
+        Login::Refused(words) => Err(LinkError::Refused(words)),
     }
 }
 

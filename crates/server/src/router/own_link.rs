@@ -6,8 +6,10 @@
 //! when everything before it has been answered.
 //!
 //! *Generations.* It belongs to the client user of the epoch it was made under. When a view brings
-//! another one, what is on its way is answered first (nothing takes longer than a fraction of a
-//! second), then it closes: the fence of a handover need not wait for the patience of blocked clients.
+//! another one, what is on its way is answered first, then it closes: the fence of a handover need not
+//! wait for the patience of blocked clients. The node is told over a connection of the new generation
+//! that their time is over (`CLIENT UNBLOCK`); where it does not let us say so, a fraction of a second
+//! passes until it is.
 //! What a node was watching for it is forgotten then, and its `EXEC` does nothing.
 //!
 //! *Bounds.* There are so many of them at a time as [`Limits`](super::Limits) allow; each step has a
@@ -53,8 +55,8 @@ enum Stage {
     Idle { since: Millis },
     /// It is being made.
     Connecting { since: Millis },
-    /// A request is on its way, and answered by then.
-    Asked { until: Millis },
+    /// A request is on its way, and answered by then; while its answer arrives, by the later time.
+    Asked { until: Millis, at_last: Millis },
     /// The answer has come and is not taken yet.
     Answered(Vec<u8>),
     /// There is none; what to say of it.
@@ -169,7 +171,7 @@ impl Worker {
     /// What became of the request at the front; `None` when none is under way.
     pub(super) fn own_outcome(&mut self, place: usize) -> Option<Outcome> {
         let now = self.now;
-        let own = self.clients.get(place)?.own.as_mut()?;
+        let own = self.clients.own(place)?;
         match std::mem::replace(&mut own.stage, Stage::Idle { since: now }) {
             Stage::Answered(answer) => Some(Outcome::Answered(answer)),
             Stage::Failed(text) => Some(Outcome::Failed(text)),
@@ -247,8 +249,10 @@ impl Worker {
                 };
                 link.push(&sending, now, write);
                 (own.waiting_since, own.made) = (None, 0);
+                let longest = ask.reply_ms_max.max(self.shared.limits.answer_ms_max);
                 own.stage = Stage::Asked {
                     until: now.after(ask.reply_ms_max),
+                    at_last: now.after(longest),
                 };
                 if let Some(stats) = self.counters.node(slot.0) {
                     stats.requests += 1;
@@ -286,11 +290,7 @@ impl Worker {
 
     /// Forgets what is watched, by ending the connection over which it is.
     pub(super) fn unwatch(&mut self, place: usize) {
-        let Some(own) = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut())
-        else {
+        let Some(own) = self.clients.own(place) else {
             return;
         };
         let watching = std::mem::replace(&mut own.watch, Watch::Nothing) == Watch::Kept;
@@ -390,11 +390,7 @@ impl Worker {
         protocol: Protocol,
         address: SocketAddr,
     ) {
-        let Some(own) = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut())
-        else {
+        let Some(own) = self.clients.own(place) else {
             return;
         };
         let Some(target) = &own.target else {
@@ -408,7 +404,7 @@ impl Worker {
             address,
             (slot, protocol, own.attempt),
             credential.as_ref(),
-            self.shared.limits.reply_bytes_max,
+            &self.shared.limits,
             (self.poll.registry(), own_token(place)),
         ) {
             Ok(link) => own.link = Some(Box::new(link)),

@@ -58,6 +58,18 @@ pub(super) fn not_kept(effect: Effect, bytes: usize, unread: usize, limit: usize
     )
 }
 
+/// A node's answer was over the limit, and was not kept.
+pub(super) fn answer_too_long(effect: Effect, bytes: u64, limit: usize) -> String {
+    let done = match effect {
+        Effect::Read => "nothing was changed",
+        Effect::Write => "the request was executed",
+    };
+    format!(
+        "ERR clockwise: an answer of {bytes} bytes is over the limit of {limit} and was not kept; {done}; \
+         ask for fewer keys or elements at a time"
+    )
+}
+
 /// The answers of several nodes are too large for one.
 pub(super) fn too_large_together(bytes: usize, limit: usize) -> String {
     format!(

@@ -45,8 +45,9 @@ impl SendBuffer {
         self.bytes.len() - self.answered
     }
 
-    pub(super) fn unsent(&self) -> &[u8] {
-        &self.bytes[self.sent..]
+    /// What has not been handed to the system yet, up to this offset.
+    pub(super) fn unsent(&self, to: u64) -> &[u8] {
+        &self.bytes[self.sent..index(to, self.base).max(self.sent)]
     }
 
     pub(super) fn mark_sent(&mut self, bytes: usize) {
@@ -95,9 +96,11 @@ mod tests {
         let first = buffer.end();
         buffer.tail().extend_from_slice(b"second");
         let second = buffer.end();
-        assert_eq!(buffer.unsent(), b"firstsecond");
+        assert_eq!(buffer.unsent(first), b"first");
+        assert_eq!(buffer.unsent(second), b"firstsecond");
         buffer.mark_sent(7);
-        assert_eq!((buffer.unsent(), buffer.sent_to()), (&b"cond"[..], 7));
+        assert_eq!(buffer.unsent(first), b"", "more than that has left");
+        assert_eq!((buffer.unsent(second), buffer.sent_to()), (&b"cond"[..], 7));
         buffer.mark_answered(first);
         assert_eq!(buffer.between(first, second), b"second");
         assert_eq!(buffer.unanswered(), 6);
@@ -116,7 +119,7 @@ mod tests {
         for _ in 0..100_000 {
             let end = buffer.end();
             buffer.tail().extend_from_slice(&request);
-            let unsent = buffer.unsent().len();
+            let unsent = buffer.unsent(buffer.end()).len();
             buffer.mark_sent(unsent);
             buffer.mark_answered(end);
         }

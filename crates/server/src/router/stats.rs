@@ -41,6 +41,8 @@ pub struct RouterStats {
     pub held: usize,
     /// The longest that a request was held or waited for a handover, since the last reset.
     pub hold_ms_max: u64,
+    /// Connections to nodes that are not read from now, since clients do not read what has come.
+    pub choked: usize,
 }
 
 /// One worker's share.
@@ -68,6 +70,7 @@ impl RouterStats {
         self.refused += other.refused;
         self.held += other.held;
         self.hold_ms_max = self.hold_ms_max.max(other.hold_ms_max);
+        self.choked += other.choked;
         self
     }
 }

@@ -51,10 +51,7 @@ impl Worker {
             }
             Outcome::Answered(answer) => {
                 let kept = answer == b"+OK\r\n";
-                if let Some(own) = self
-                    .clients
-                    .get(place)
-                    .and_then(|client| client.own.as_mut())
+                if let Some(own) = self.clients.own(place)
                     && kept
                 {
                     own.watches();
@@ -197,11 +194,7 @@ impl Worker {
             reply_ms_max: self.shared.limits.reply_ms_max,
         };
         let outcome = self.ask_own(turn, place, &ask, |out| out.extend_from_slice(&frame));
-        if let Some(own) = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut())
-        {
+        if let Some(own) = self.clients.own(place) {
             own.executes();
         }
         Some(outcome)

@@ -135,6 +135,11 @@ pub(super) struct Worker {
     pub(super) next_serial: u32,
     /// Bytes kept for clients, as last counted for each.
     pub(super) kept_bytes: usize,
+    /// Those of them that clients could read.
+    pub(super) unread_bytes: usize,
+    /// Connections to nodes that are not read from, and since when there are any.
+    pub(super) choked_links: Vec<(NodeSlot, Protocol)>,
+    pub(super) choked_since: Option<Millis>,
     pub(super) links: Vec<[Option<Box<NodeLink>>; 2]>,
     pub(super) traffic: Traffic<Parked>,
     /// Which nodes of the view own anything; found out when first asked.
@@ -187,6 +192,9 @@ impl Worker {
             clients: Clients::default(),
             next_serial: 0,
             kept_bytes: 0,
+            unread_bytes: 0,
+            choked_links: Vec::new(),
+            choked_since: None,
             links: Vec::new(),
             traffic,
             owners: None,
@@ -285,6 +293,7 @@ impl Worker {
         }
         self.accept();
         self.flush(&turn);
+        self.unchoke_links();
         if self.next_tick <= self.now {
             self.tick(&turn);
         }
@@ -365,6 +374,7 @@ impl Worker {
         self.obey(turn);
         self.refuse_all(turn, refused);
         self.end_late_links(turn);
+        self.end_choke(turn);
         self.tick_own_links(turn);
         if self.table_is_late(turn) {
             self.resume_all(Pause::Table);
@@ -389,7 +399,7 @@ impl Worker {
         let shown = self.next_show == self.now.after(IDLE_TICK_MS);
         if self.traffic.needs_ticks() {
             self.now.after(TICK_MS)
-        } else if self.own_links_need_ticks() || links.any(|link| link.oldest().is_some()) {
+        } else if self.own_links_need_ticks() || links.any(|link| link.owes()) {
             self.now.after(IN_FLIGHT_TICK_MS)
         } else if shown && turn.table.is_complete() {
             // What is left to do with time: rates fall to zero, and clients may take too long.
@@ -418,6 +428,7 @@ impl Worker {
         self.mailbox.show(|shown| {
             self.counters.show(shown);
             (shown.clients, shown.held, shown.epoch) = (clients, held, Some(epoch));
+            shown.choked = self.choked_links.len();
         });
     }
 }

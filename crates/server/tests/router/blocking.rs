@@ -157,6 +157,14 @@ fn mistakes_are_told_as_a_server_tells_them() {
         "BLPOP a x",
         "BLPOP a -1",
         "BLPOP a nan",
+        "BLPOP a -nan",
+        "BLPOP a inf",
+        "BLPOP a -inf",
+        "BLPOP a 1e16",
+        "BLPOP a -1e300",
+        "BLPOP a 99999999999999999999",
+        "BRPOP text 1e300",
+        "BLMPOP 1e300 1 a LEFT",
         "BLPOP text 0",
         "BLMOVE a a LEFT NOSUCH 0",
         "BLMPOP x 1 a LEFT",
@@ -164,6 +172,10 @@ fn mistakes_are_told_as_a_server_tells_them() {
         "BZPOPMIN text 0",
         "XREAD BLOCK x STREAMS a 0",
         "XREAD BLOCK -1 STREAMS a 0",
+        "XREAD BLOCK +5 STREAMS a 0",
+        "XREAD BLOCK 007 STREAMS a 0",
+        "XREAD BLOCK -0 STREAMS a 0",
+        "XREAD BLOCK 9223372036854775808 STREAMS a 0",
         "XREAD BLOCK 0 STREAMS text $",
         "XREAD BLOCK 0 STREAMS text 0",
         "XREAD BLOCK 0 STREAMS stream x",
@@ -314,6 +326,42 @@ fn a_client_that_waits_is_served_by_the_new_owner_after_a_handover() {
 }
 
 #[test]
+fn a_handover_does_not_wait_for_those_who_wait() {
+    // Left to themselves, they would be asked of their patience long after this test.
+    let mut pool = joining(Limits {
+        block_ms_max: 10 * PATIENCE.as_secs() * 1_000,
+        ..patient()
+    });
+    let (moving, staying) = (pool.moving_key(0, "m"), pool.staying_key(0, "s"));
+    let wait_for = |key: &str, protocol: &str| {
+        let mut client = pool.client();
+        client.call(&["HELLO", protocol]);
+        client.send(&["BLPOP", key, "0"]);
+        client
+    };
+    let clients = (0..40).map(|number| {
+        let key = if number % 2 == 0 { &moving } else { &staying };
+        let protocol = if number % 4 < 2 { "2" } else { "3" };
+        (key.clone(), wait_for(key, protocol))
+    });
+    let mut clients: Vec<(String, Client)> = clients.collect();
+    wait_until("all wait", || pool.clients_at(0, "blpop") == 40);
+    pool.begin_handover(0);
+    pool.fence(0);
+    pool.flip(0);
+    wait_until("all wait again", || {
+        pool.clients_at(0, "blpop") == 20 && pool.clients_at(3, "blpop") == 20
+    });
+    let mut pusher = pool.client();
+    for (key, _) in &clients {
+        pusher.call(&["RPUSH", key, "e"]);
+    }
+    for (key, client) in &mut clients {
+        assert_eq!(client.read(), pair(key, "e"));
+    }
+}
+
+#[test]
 fn elements_are_popped_exactly_once_while_their_lists_are_handed_over() {
     let mut pool = joining(patient());
     let lists: Vec<String> = (0..24).map(|number| format!("list:{number}")).collect();
@@ -356,17 +404,8 @@ fn elements_are_popped_exactly_once_while_their_lists_are_handed_over() {
                 pushed.fetch_add(1, Ordering::Relaxed);
             }
         });
-        for source in 0..3 {
-            pool.begin_handover(source);
-            pool.fence(source);
-            pool.copy_whole(source, lists);
-            pool.flip(source);
-            let before = pushed.load(Ordering::Relaxed);
-            wait_until("work goes on", || {
-                pushed.load(Ordering::Relaxed) > before + 500 || !running.load(Ordering::Relaxed)
-            });
-        }
-        running.store(false, Ordering::Relaxed);
+        let work = |_: &Pool| pushed.load(Ordering::Relaxed) as u64 / 500;
+        pool.hand_over_all(running, work, |pool, source| pool.copy_whole(source, lists));
         poppers
             .into_iter()
             .map(|popper| popper.join().unwrap())

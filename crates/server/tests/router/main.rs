@@ -10,6 +10,7 @@ mod large;
 mod local;
 mod pipelines;
 mod pool;
+mod pressure;
 mod strangers;
 mod transactions;
 mod twin;

@@ -26,9 +26,11 @@ pub(crate) fn patient() -> Limits {
     const MS: u64 = 2 * PATIENCE.as_secs() * 1_000;
     let mut limits = Limits {
         reply_ms_max: MS,
+        answer_ms_max: MS,
         request_ms_max: MS,
         login_ms_max: MS,
         unread_ms_max: MS,
+        choke_ms_max: MS,
         ..Limits::default()
     };
     limits.traffic.hold.wait_ms_max = MS;
@@ -251,6 +253,20 @@ impl Pool {
             .map(|number| format!("{form}{number}"))
             .find(|key| self.owner(key) == server)
             .unwrap()
+    }
+
+    /// Keys of this form, so many, that this server owns.
+    pub(crate) fn keys_on(&self, server: usize, form: &str, count: usize) -> Vec<String> {
+        (0..)
+            .map(|number| format!("{form}{number}"))
+            .filter(|key| self.owner(key) == server)
+            .take(count)
+            .collect()
+    }
+
+    /// Requests of a server that got no answer of it.
+    pub(crate) fn errors_of(&self, server: usize) -> u64 {
+        self.stats().nodes[&format!("n{server}").parse().unwrap()].errors
     }
 
     /// Another router in front of the same servers, open ones.

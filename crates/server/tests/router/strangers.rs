@@ -3,12 +3,13 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use clockwise::router::Limits;
-use clockwise_client::resp::Value;
+use clockwise_client::resp::{Value, write_command};
 use clockwise_cluster::Edit;
 
 use crate::pool::{Plan, Pool, bulk, ok, patient, start, wait_until};
@@ -82,6 +83,28 @@ fn talk(mut socket: TcpStream, hello: &[u8], answer: &[u8], answers: usize) {
     }
     // Whoever has closed it before has heard all there was.
     let _closed = socket.shutdown(Shutdown::Both);
+}
+
+/// Lets in, then answers with a value of so many bytes, one at a time, and with another at once.
+fn drip(mut socket: TcpStream, bytes: usize) {
+    let (_keep, never) = mpsc::channel::<()>();
+    let mut request = [0; 1 << 12];
+    for words in [HELLO.to_vec(), format!("${bytes}\r\n").into_bytes()] {
+        let asked = socket.read(&mut request).is_ok_and(|read| read > 0);
+        if !asked || socket.write_all(&words).is_err() {
+            return;
+        }
+    }
+    for _ in 0..bytes {
+        // Nothing is ever sent: this is a pause between two bytes.
+        assert!(never.recv_timeout(Duration::from_millis(50)).is_err());
+        if socket.write_all(b"x").is_err() {
+            return;
+        }
+    }
+    // The router may have gone meanwhile.
+    let _said = socket.write_all(b"\r\n$6\r\nbehind\r\n");
+    let _asked = socket.read(&mut request);
 }
 
 impl Drop for Stranger {
@@ -162,6 +185,48 @@ fn a_node_that_never_answers_as_it_must_is_told_by_name_and_the_others_go_on() {
         assert_eq!(client.call(&["SET", &known, "v"]), ok());
         assert_eq!(client.call(&["GET", &known]), bulk("v"));
     }
+}
+
+#[test]
+fn a_node_is_not_late_while_its_answer_arrives_nor_is_who_waits_behind_it() {
+    // Four seconds for an answer, of a node that must not be silent for three.
+    let stranger = Stranger::talking(|socket| drip(socket, 80));
+    let pool = beside(
+        &stranger,
+        Limits {
+            reply_ms_max: 3_000,
+            ..patient()
+        },
+    );
+    let key = key_of(&pool, "a0");
+    let mut batch = Vec::new();
+    (0..2).for_each(|_| write_command(&mut batch, &["GET", &key]));
+    let mut client = pool.client();
+    client.raw(&batch);
+    assert_eq!(client.read(), bulk("x".repeat(80)));
+    assert_eq!(client.read(), bulk("behind"));
+}
+
+#[test]
+fn an_answer_that_never_ends_is_not_waited_for_for_ever() {
+    let stranger = Stranger::talking(|socket| drip(socket, 500_000_000));
+    let pool = beside(
+        &stranger,
+        Limits {
+            answer_ms_max: 500,
+            ..patient()
+        },
+    );
+    let key = key_of(&pool, "a0");
+    let mut client = pool.client();
+    let mut told = |request: &[&str]| match client.call(request) {
+        Value::Error(text) => text,
+        other => panic!("{other:?}"),
+    };
+    let text = told(&["INCR", &key]);
+    assert!(text.starts_with("ERR clockwise: outcome unknown"), "{text}");
+    let text = told(&["GET", &key]);
+    assert!(text.starts_with("TRYAGAIN clockwise: "), "{text}");
 }
 
 #[test]

@@ -99,6 +99,8 @@ const CLIENT_RULES: &[&str] = &[
     // server refuses to users who may not read every key, as ours may not.
     "+sort",
     "+sort_ro",
+    // A router ends the waits of its own clients when a handover begins.
+    "+client|unblock",
     "-select",
     "-move",
     "-swapdb",

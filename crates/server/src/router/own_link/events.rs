@@ -2,14 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
-use clockwise_client::routing::{Effect, Obstacle};
+use clockwise_client::resp::{Protocol, write_command};
+use clockwise_client::routing::{Effect, Millis, Obstacle, Target};
 use mio::event::Event;
 
-use super::{Stage, Watch};
+use super::{OwnLink, Stage, Watch};
 use crate::router::client::Pause;
 use crate::router::limits::OWN_LINK_REST_MS;
-use crate::router::node_link::{Answered, Login, NodeLink};
-use crate::router::nodes::LinkError;
+use crate::router::node_link::{Answered, Front, NodeLink};
+use crate::router::nodes::{LinkError, log_in};
 use crate::router::refusal;
 use crate::router::worker::{Turn, Worker, place_of};
 
@@ -20,10 +21,7 @@ impl Worker {
     /// Something happened at the socket.
     pub(in crate::router) fn own_event(&mut self, turn: &Turn, event: &Event) {
         let place = place_of(event.token());
-        let own = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut());
+        let own = self.clients.own(place);
         let Some(link) = own.and_then(|own| own.link.as_mut()) else {
             return;
         };
@@ -40,25 +38,23 @@ impl Worker {
 
     /// Reads what the node has sent.
     pub(in crate::router) fn own_readable(&mut self, turn: &Turn, place: usize) {
-        let own = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut());
+        let own = self.clients.own(place);
         let Some(mut link) = own.and_then(|own| own.link.take()) else {
             return;
         };
         let mut scratch = std::mem::take(&mut self.node_scratch);
-        let read = read(&mut link, &mut scratch);
+        let read = read(&mut link, &mut scratch, turn.now);
         self.keep_node_scratch(scratch);
-        let slot = link.slot;
-        let Some(own) = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut())
-        else {
+        let (slot, reply_ms_max) = (link.slot, self.shared.limits.reply_ms_max);
+        let Some(own) = self.clients.own(place) else {
             return;
         };
         own.link = Some(link);
+        if let Stage::Asked { until, at_last } = &mut own.stage
+            && read.heard
+        {
+            *until = turn.now.after(reply_ms_max).max(*until).min(*at_last);
+        }
         match read.news {
             Some(News::Open) => own.stage = Stage::Idle { since: turn.now },
             Some(News::Answer(answer)) => own.stage = Stage::Answered(answer),
@@ -85,11 +81,7 @@ impl Worker {
     /// The connection is over: what was asked gets an answer that says what is known.
     pub(super) fn end_own_link(&mut self, turn: &Turn, place: usize, error: &LinkError) {
         let epoch = turn.view.epoch();
-        let Some(own) = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut())
-        else {
+        let Some(own) = self.clients.own(place) else {
             return;
         };
         let name = own.target.as_ref().map_or("?", |target| target.id.as_str());
@@ -120,11 +112,7 @@ impl Worker {
 
     /// Closes the connection, if there is one; what was watched over it is lost.
     pub(in crate::router) fn close_own_link(&mut self, place: usize) {
-        let Some(own) = self
-            .clients
-            .get(place)
-            .and_then(|client| client.own.as_mut())
-        else {
+        let Some(own) = self.clients.own(place) else {
             return;
         };
         if own.watch == Watch::Kept {
@@ -140,8 +128,9 @@ impl Worker {
     }
 
     /// A later view is in force: connections of earlier generations end, and what waited may go on.
-    pub(in crate::router) fn review_own_links(&mut self) {
+    pub(in crate::router) fn review_own_links(&mut self, turn: &Turn) {
         let places: Vec<usize> = self.own_places.iter().copied().collect();
+        let mut blocked = Vec::new();
         for place in places {
             let Some(client) = self.clients.get(place) else {
                 continue;
@@ -158,7 +147,14 @@ impl Worker {
                 index.and_then(|index| self.traffic.target(self.traffic.slot(index.get())));
             let same = current.is_some() && current == own.target.as_ref();
             match own.stage {
-                Stage::Asked { .. } => own.stale = !same,
+                Stage::Asked { .. } => {
+                    own.stale = !same;
+                    if let Some((index, current)) = index.zip(current)
+                        && let Some((protocol, id)) = own.blocked_at(current)
+                    {
+                        blocked.push((index, protocol, id));
+                    }
+                }
                 Stage::Connecting { .. } if !same => {
                     own.stage = Stage::Idle { since: self.now };
                     self.close_own_link(place);
@@ -174,6 +170,11 @@ impl Worker {
                     }
                 }
             }
+        }
+        for (node, protocol, id) in blocked {
+            let mut frame = Vec::new();
+            write_command(&mut frame, &["CLIENT", "UNBLOCK", &id.to_string()]);
+            self.dispatch_unasked(turn, (node, protocol), &frame);
         }
     }
 
@@ -198,7 +199,7 @@ impl Worker {
                 Stage::Connecting { since } if turn.now.since(since) >= connect_ms_max => {
                     self.end_own_link(turn, place, &LinkError::Late(connect_ms_max));
                 }
-                Stage::Asked { until } if until <= turn.now => {
+                Stage::Asked { until, .. } if until <= turn.now => {
                     let ms_max = self.shared.limits.reply_ms_max;
                     self.end_own_link(turn, place, &LinkError::Late(ms_max));
                 }
@@ -228,6 +229,17 @@ impl Worker {
     }
 }
 
+impl OwnLink {
+    /// By what number the node at this target knows a connection of an earlier generation over which a
+    /// client waits.
+    fn blocked_at(&self, target: &Target) -> Option<(Protocol, i64)> {
+        let same_server = self.target.as_ref()?.address == target.address;
+        let link = self.link.as_ref()?;
+        let blocked = self.stale && same_server && self.errand.is_some();
+        blocked.then_some((link.protocol, link.server_id?))
+    }
+}
+
 enum News {
     /// The node has let us in.
     Open,
@@ -238,6 +250,8 @@ enum News {
 #[derive(Default)]
 struct Read {
     news: Option<News>,
+    /// Bytes came.
+    heard: bool,
     /// There may be more to read.
     more: bool,
     /// The connection is over.
@@ -245,32 +259,48 @@ struct Read {
 }
 
 /// Reads what there is. An answer counts also when the connection ends right behind it.
-fn read(link: &mut NodeLink, scratch: &mut Vec<u8>) -> Read {
+fn read(link: &mut NodeLink, scratch: &mut Vec<u8>, now: Millis) -> Read {
     let mut read = Read::default();
-    read.error = read_into(&mut read, link, scratch).err();
+    read.error = read_into(&mut read, link, scratch, now).err();
     read
 }
 
-fn read_into(read: &mut Read, link: &mut NodeLink, scratch: &mut Vec<u8>) -> Result<(), LinkError> {
+fn read_into(
+    read: &mut Read,
+    link: &mut NodeLink,
+    scratch: &mut Vec<u8>,
+    now: Millis,
+) -> Result<(), LinkError> {
     for _ in 0..READS_PER_TURN {
-        let Some(received) = link.receive(scratch)? else {
+        let Some(received) = link.receive(scratch, now)? else {
             return Ok(());
         };
+        read.heard = true;
         let mut at = 0;
-        while let Some(reply) = link.next_reply(&scratch[at..])? {
-            let bytes = &scratch[at..at + reply.bytes];
-            at += reply.bytes;
-            if reply.is_push() {
-                continue;
-            }
-            if !link.is_open() {
-                match link.log_in(bytes) {
-                    Login::Done => read.news = Some(News::Open),
-                    Login::Denied => return Err(LinkError::Denied),
-                    Login::Refused(words) => return Err(LinkError::Refused(words)),
+        loop {
+            let (reply, answered) = match link.front(&scratch[at..])? {
+                Front::Nothing => break,
+                Front::Passed(bytes) => {
+                    at += bytes;
+                    continue;
                 }
-            } else if let Answered::Whole { words, .. } = link.answered(bytes)? {
-                read.news = Some(News::Answer(words.unwrap_or_else(|| bytes.to_vec())));
+                Front::Reply(reply) if !link.is_open() => {
+                    at += reply.len();
+                    log_in(link, reply)?;
+                    read.news = Some(News::Open);
+                    continue;
+                }
+                Front::Reply(reply) => {
+                    at += reply.len();
+                    (reply, link.answered(reply)?)
+                }
+                Front::TooLong { rest, whole } => {
+                    at += rest;
+                    (&[][..], link.answered_too_long(whole)?)
+                }
+            };
+            if let Answered::Whole { words, .. } = answered {
+                read.news = Some(News::Answer(words.unwrap_or_else(|| reply.to_vec())));
             }
         }
         link.keep(scratch, at);
