@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::guard::{self, BODY_BYTES_MAX, Guard};
 use super::refusal::{Code, Refusal};
@@ -64,6 +64,8 @@ impl Default for AdminLimits {
 pub struct AdminServer {
     address: SocketAddr,
     stop: CancellationToken,
+    // Cancelled when the task has ended, however it did.
+    ended: CancellationToken,
     task: JoinHandle<()>,
 }
 
@@ -92,10 +94,16 @@ impl AdminServer {
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .layer(from_fn_with_state(Guard::new(address, token), guard::apply));
         let stop = CancellationToken::new();
-        let task = tokio::spawn(serve(listener, app, limits, stop.clone()));
+        let ended = CancellationToken::new();
+        let (end, stopped) = (ended.clone().drop_guard(), stop.clone());
+        let task = tokio::spawn(async move {
+            let _end = end;
+            serve(listener, app, limits, stopped).await;
+        });
         Ok(Self {
             address,
             stop,
+            ended,
             task,
         })
     }
@@ -104,6 +112,11 @@ impl AdminServer {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns once it takes no more calls, for whatever reason: until it is stopped it should not.
+    pub fn ended(&self) -> WaitForCancellationFutureOwned {
+        self.ended.clone().cancelled_owned()
     }
 
     /// Takes no more calls and gives those under way this long to end.

@@ -27,7 +27,7 @@ use clockwise_client::store::{CommitError, NextError, Store};
 use clockwise_placement::NodeId;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::driver::Driver;
 pub use accept::{AcceptError, accept};
@@ -129,6 +129,11 @@ impl RebalancerHandle {
         // Whoever leads next finds it in the record.
         let _nobody_leads = self.retry().await;
         Ok(())
+    }
+
+    /// Returns once it has ended, however that was: until [`shutdown`](Self::shutdown) is called it should not.
+    pub fn ended(&self) -> WaitForCancellationFutureOwned {
+        self.ended.clone().cancelled_owned()
     }
 
     /// Holds every handoff still with no request left waiting, gives the leadership up, and returns when

@@ -62,9 +62,11 @@ use std::time::Duration;
 
 use clockwise_client::credentials::{Password, PoolKey};
 use clockwise_cluster::View;
+use futures_util::FutureExt;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 pub use limits::{FILES_RESERVED, Limits};
 pub use stats::{NodeStats, RouterStats};
@@ -105,6 +107,8 @@ pub struct RouterHandle {
     threads: Vec<JoinHandle<()>>,
     /// Sent by each worker at its end.
     ended: Vec<oneshot::Receiver<()>>,
+    /// Cancelled once a worker has ended, or a feeder has panicked.
+    part_ended: CancellationToken,
     /// What feeds the workers: views and command tables.
     _feeders: JoinSet<()>,
 }
@@ -145,6 +149,7 @@ impl Router {
             workers,
         };
         let shared = Arc::new(shared);
+        let part_ended = CancellationToken::new();
         let (mut mailboxes, mut threads, mut ended) = (Vec::new(), Vec::new(), Vec::new());
         for (number, listener) in listeners.into_iter().enumerate() {
             let poll = mio::Poll::new()?;
@@ -159,26 +164,48 @@ impl Router {
                 listener,
                 view,
             )?;
-            let (end, at_end) = oneshot::channel();
             let name = format!("clockwise-route{number}");
-            threads.push(thread::Builder::new().name(name).spawn(move || {
-                worker.run();
-                drop(end);
-            })?);
+            let (thread, at_end) = on_its_thread(name, &part_ended, move || worker.run())?;
+            threads.push(thread);
             mailboxes.push(mailbox);
             ended.push(at_end);
         }
         let mut feeders = JoinSet::new();
-        feeders.spawn(pass_on_views(view.clone(), mailboxes.clone()));
-        feeders.spawn(discover::keep_tables(view, secrets, mailboxes.clone()));
+        for feeder in [
+            pass_on_views(view.clone(), mailboxes.clone()).boxed(),
+            discover::keep_tables(view, secrets, mailboxes.clone()).boxed(),
+        ] {
+            let end = part_ended.clone().drop_guard();
+            feeders.spawn(async move {
+                feeder.await;
+                // Whom it listened to is gone, and says so.
+                end.disarm();
+            });
+        }
         Ok(RouterHandle {
             addr,
             mailboxes,
             threads,
             ended,
+            part_ended,
             _feeders: feeders,
         })
     }
+}
+
+/// Starts a thread whose end, by a panic too, is heard from what is received and from the token.
+fn on_its_thread(
+    name: String,
+    part_ended: &CancellationToken,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<(JoinHandle<()>, oneshot::Receiver<()>)> {
+    let (end, at_end) = oneshot::channel();
+    let part_end = part_ended.clone().drop_guard();
+    let thread = thread::Builder::new().name(name).spawn(move || {
+        let _ends: (oneshot::Sender<()>, _) = (end, part_end);
+        work();
+    })?;
+    Ok((thread, at_end))
 }
 
 /// Hands every new view to all workers.
@@ -197,6 +224,12 @@ impl RouterHandle {
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Returns once one of its workers has ended, or what feeds them has panicked: until it is told to end,
+    /// none of them should.
+    pub fn part_ended(&self) -> WaitForCancellationFutureOwned {
+        self.part_ended.clone().cancelled_owned()
     }
 
     /// What it did so far and does now. Costs a short lock of each worker's counters.
@@ -243,5 +276,29 @@ impl Drop for RouterHandle {
                 tracing::error!("a router worker panicked");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_of_a_worker_by_a_panic_is_heard() {
+        let part_ended = CancellationToken::new();
+        let (lives, stays) = std::sync::mpsc::channel::<()>();
+        let (healthy, _) = on_its_thread("healthy".to_owned(), &part_ended, move || {
+            let _released = stays.recv();
+        })
+        .unwrap();
+        assert!(part_ended.cancelled().now_or_never().is_none());
+        let work = || panic!("planted: a worker ends");
+        let (panicked, at_end) = on_its_thread("panics".to_owned(), &part_ended, work).unwrap();
+        let noticed = timeout(Duration::from_secs(60), part_ended.cancelled()).await;
+        noticed.expect("its end is heard");
+        assert!(at_end.await.is_err(), "and nobody who drains waits for it");
+        assert!(panicked.join().is_err());
+        drop(lives);
+        healthy.join().unwrap();
     }
 }

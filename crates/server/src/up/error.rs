@@ -11,6 +11,7 @@ use clockwise_cluster::ViewError;
 use super::data_dir::DataDirError;
 use super::down::process;
 use super::first::FirstError;
+use super::parts::Part;
 use super::redis_server::RedisServerError;
 use super::settings::SettingsError;
 
@@ -72,6 +73,12 @@ pub enum UpError {
         "embedded nodes keep nothing over a restart: leave --persist out, or use --engine redis and another folder"
     )]
     NoPersistence,
+    /// Something that only the end of `up` may end has ended before it, by a panic for instance.
+    #[error("{part} ended by itself, and all else was ended with it; the log says why")]
+    PartEnded {
+        /// What ended.
+        part: Part,
+    },
     /// The record cannot be served.
     #[error("the record makes no view: {0}")]
     View(#[from] ViewError),

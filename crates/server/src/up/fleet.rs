@@ -159,6 +159,20 @@ impl Fleet {
         )
     }
 
+    /// Returns once the task that owns the processes has ended; never where there is none.
+    pub(super) fn keeper_ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        let orders = match &self.0 {
+            Kind::Embedded { .. } => None,
+            Kind::Redis { orders, .. } => Some(orders.clone()),
+        };
+        async move {
+            match orders {
+                Some(orders) => orders.closed().await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
     /// Runs a node's server: adopts the one left running or starts a new one, on this port if one is given.
     ///
     /// # Errors

@@ -1,7 +1,6 @@
 //! `up`: nodes, router, rebalancer and admin API in one process, from the first signal handler to the last saved byte.
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -13,9 +12,8 @@ use clockwise_client::credentials::{Password, PoolKey};
 use clockwise_client::store::{FileOptions, FileStore, OpenError, Store};
 use clockwise_cluster::{Epoch, Record, View};
 use serde::Serialize;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
 use super::data_dir::{
@@ -26,8 +24,10 @@ use super::error::{Listens, UpError};
 use super::first::{self, First, FirstError, Wish};
 use super::fleet::{Fleet, Which};
 use super::own_thread::OwnThread;
+use super::parts::{Part, Parts};
 use super::redis_server::{Persist, RedisServers};
 use super::settings::{Engine, Settings, SettingsError};
+use super::signals::Signals;
 use super::{continued, process, retire, terms, views};
 use crate::admin::calls::calls;
 use crate::admin::http::{AdminLimits, AdminServer};
@@ -109,7 +109,8 @@ impl fmt::Display for Ready {
 /// `announce` is called once clients can connect; if it fails nobody is left to serve.
 ///
 /// # Errors
-/// Why it did not start. What had been started by then was ended.
+/// Why it did not start; what had been started by then was ended. Or which part of it ended by itself, after
+/// which the rest was ended in good order.
 pub fn run<E: From<UpError>>(
     options: &UpOptions,
     announce: impl FnOnce(&Ready) -> Result<(), E>,
@@ -131,7 +132,7 @@ pub fn run<E: From<UpError>>(
                 return Ok(());
             }
         };
-        let cluster = match started {
+        let mut cluster = match started {
             Ok(cluster) => cluster,
             Err(error) => {
                 ground
@@ -140,39 +141,13 @@ pub fn run<E: From<UpError>>(
                 return Err(error.into());
             }
         };
-        let announced = announce(&cluster.ready(&ground));
-        if announced.is_ok() {
-            let mut ending = cluster.ending.subscribe();
-            tokio::select! {
-                () = signals.received() => tracing::info!("signal received, ending"),
-                _ = ending.wait_for(|ending| *ending) => tracing::info!("told to end"),
-            }
-        }
+        let outcome = match announce(&cluster.ready(&ground)) {
+            Ok(()) => cluster.serve(&mut signals).await.map_err(E::from),
+            unheard => unheard,
+        };
         cluster.end(ground).await;
-        announced
+        outcome
     })
-}
-
-/// SIGTERM and SIGINT.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn received(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
 
 /// What a cluster stands on: the folder, its lock, its secrets, and the servers.
@@ -287,11 +262,12 @@ struct Cluster {
     epoch: Epoch,
     router: Arc<RouterHandle>,
     rebalancer: Arc<RebalancerHandle>,
-    // Where the rebalancer runs.
-    _mover: OwnThread,
+    // Where the rebalancer runs, until it is dropped.
+    mover: OwnThread,
     admin: AdminServer,
     ending: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: Vec<AbortHandle>,
+    parts: Parts,
 }
 
 impl Cluster {
@@ -335,16 +311,39 @@ impl Cluster {
             adding: Mutex::default(),
         };
         let admin = start_admin(options, ground, service).await?;
-        let tasks = vec![viewer, retirer];
+        let mut parts = Parts::default();
+        parts.watch(Part::Router, router.part_ended());
+        parts.watch(Part::Rebalancer, rebalancer.ended());
+        parts.watch(Part::Admin, admin.ended());
+        parts.watch(Part::Keeper, ground.fleet.keeper_ended());
+        let tasks = vec![
+            parts.watch_task(Part::Views, viewer),
+            parts.watch_task(Part::Retirer, retirer),
+        ];
         Ok(Self {
             epoch: record.epoch(),
             router,
             rebalancer,
-            _mover: mover,
+            mover,
             admin,
             ending,
             tasks,
+            parts,
         })
+    }
+
+    /// Returns when all of it is to end, or with the part that has ended by itself.
+    async fn serve(&mut self, signals: &mut Signals) -> Result<(), UpError> {
+        let mut ending = self.ending.subscribe();
+        tokio::select! {
+            () = signals.received() => tracing::info!("signal received, ending"),
+            _ = ending.wait_for(|ending| *ending) => tracing::info!("told to end"),
+            part = self.parts.first_to_end() => {
+                tracing::error!(%part, "a part of this process ended by itself; all of it ends");
+                return Err(UpError::PartEnded { part });
+            }
+        }
+        Ok(())
     }
 
     fn ready(&self, ground: &Ground) -> Ready {
@@ -359,6 +358,8 @@ impl Cluster {
     /// Clients first, then moves, then servers: nothing is taken away from under what still uses it.
     async fn end(self, ground: Ground) {
         let deadline = Instant::now() + END_WITHIN;
+        // From here on they are meant to end.
+        drop(self.parts);
         self.admin.stop(CALLS_END_WITHIN).await;
         match unshared(self.router).await {
             Some(router) => router.drain(DRAIN_WITHIN).await,
@@ -371,6 +372,7 @@ impl Cluster {
                 "moves did not hold still in time; the next start goes on from the record"
             );
         }
+        drop(self.mover);
         for task in self.tasks {
             task.abort();
         }
@@ -453,4 +455,62 @@ fn check_free(what: Listens, address: SocketAddr) -> Result<(), UpError> {
         address,
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::cli::exit::{Exit, Failure};
+
+    const NOTICED_WITHIN: Duration = Duration::from_secs(60);
+
+    fn options(dir: &Path) -> UpOptions {
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        UpOptions {
+            listen: any,
+            admin: any,
+            dir: dir.to_owned(),
+            wish: Wish {
+                nodes: Some(1),
+                ..Wish::default()
+            },
+            engine: Some(Engine::Embedded),
+            persist: None,
+            workers: Some(1),
+            password_file: None,
+        }
+    }
+
+    /// Ends a part as a panic would, and expects the rest to end with it and to say which part it was.
+    async fn check(part: Part, end: fn(&mut Cluster)) {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path());
+        let ground = Ground::prepare(&options).await.unwrap();
+        let mut signals = Signals::new().unwrap();
+        let mut cluster = Cluster::start(&options, &ground).await.unwrap();
+        end(&mut cluster);
+        let served = timeout(NOTICED_WITHIN, cluster.serve(&mut signals)).await;
+        let error = served.expect("it is noticed").unwrap_err();
+        assert!(
+            matches!(error, UpError::PartEnded { part: ended } if ended == part),
+            "{part}: {error}"
+        );
+        cluster.end(ground).await;
+        assert!(!folder.path().join(LISTEN_ADDRESS).exists(), "{part}");
+        let told = Failure::from(error);
+        assert_eq!(told.exit, Exit::Failed);
+        assert!(told.message.contains(&part.to_string()), "{told}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_end_of_one_part_is_the_end_of_all() {
+        check(Part::Views, |cluster| cluster.tasks[0].abort()).await;
+        check(Part::Retirer, |cluster| cluster.tasks[1].abort()).await;
+        check(Part::Rebalancer, |cluster| {
+            cluster.mover = OwnThread::start("another").unwrap();
+        })
+        .await;
+    }
 }
