@@ -194,6 +194,22 @@ impl Record {
         }
     }
 
+    /// Whether what is staged makes a layout, as far as the record alone can say; nothing staged is fine.
+    ///
+    /// An edit that further edits have to complete, such as the domain of the first of several nodes, is staged
+    /// all the same: this says what is still missing. O(points × log points), and a table is planned.
+    ///
+    /// # Errors
+    /// What `apply` would refuse in the edits themselves, whether or not a change runs.
+    pub fn check_staged(&self) -> Result<(), ApplyError> {
+        if self.staged.is_empty() {
+            return Ok(());
+        }
+        let (draft, _) = Draft::of(self)?.planned(&Draft::unedited(self))?;
+        draft.layout.build()?;
+        Ok(())
+    }
+
     /// The nodes before and after, those that join under a fresh credential.
     fn nodes_of_both(&self, draft: &Draft, nonces: &mut dyn FnMut() -> Nonce) -> Vec<Node> {
         let address = |id: &NodeId| draft.addresses[id].clone();

@@ -88,6 +88,9 @@ impl Record {
         };
         let mut next = self.clone();
         next.staged.retain(|staged| !goes(staged));
+        if self.staged.is_empty() {
+            return Err(UnstageError::NothingStaged);
+        }
         if next.staged.len() == self.staged.len() {
             return Err(UnstageError::NotStaged);
         }
@@ -143,6 +146,8 @@ impl core::error::Error for StageError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum UnstageError {
+    /// Nothing is staged at all.
+    NothingStaged,
     /// Nothing staged is meant.
     NotStaged,
     /// Another staged edit does not fit without it: take that back first, or all of them.
@@ -157,6 +162,7 @@ pub enum UnstageError {
 impl fmt::Display for UnstageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NothingStaged => f.write_str("nothing is staged"),
             Self::NotStaged => f.write_str("no such edit is staged"),
             Self::Needed { by, error } => write!(f, "staged edit {by} needs it: {error}"),
         }
@@ -167,7 +173,7 @@ impl core::error::Error for UnstageError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Needed { error, .. } => Some(error),
-            Self::NotStaged => None,
+            Self::NothingStaged | Self::NotStaged => None,
         }
     }
 }

@@ -184,6 +184,11 @@ pub enum LeadError {
     },
 }
 
+/// Why a term does not serve as the last one: what would be begun after it could not be stored.
+pub(super) fn last_of_all(term: Term) -> String {
+    format!("it says {term}, after which no other can come")
+}
+
 /// Why a store was not opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

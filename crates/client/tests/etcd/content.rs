@@ -169,6 +169,13 @@ async fn a_record_that_is_gone_is_not_made_anew_and_a_term_that_is_gone_not_begu
         panic!("{refused:?}");
     };
     assert_eq!(place, "etcd key /clockwise/main/term");
+    let last = "{\"format\":1,\"term\":9007199254740991}";
+    server.ctl(&["put", "/clockwise/main/term", last]);
+    let refused = newcomer.lead("rebalancer").await;
+    assert!(
+        matches!(&refused, Err(LeadError::TermUnknown { why, .. }) if why.contains("no other can come")),
+        "{refused:?}"
+    );
     server.ctl(&["put", "/clockwise/main/term", "{\"format\":1,\"term\":41}"]);
     assert_eq!(newcomer.lead("rebalancer").await.unwrap().term().get(), 42);
 }

@@ -202,6 +202,7 @@ impl Machine {
             Event::StoreAway => self.read_again(&mut out),
             Event::Committed { .. } => self.committed(now_ms, &mut out),
             Event::Conflict | Event::Unknown => self.settle(&mut out),
+            Event::NotCommitted => self.settle_later(&mut out),
             Event::TooLarge { bytes, limit } => {
                 let reason = StopReason::TooLarge { bytes, limit };
                 self.interrupt_store_answer(Interrupt::Stop(reason), &mut out);

@@ -55,7 +55,7 @@ pub enum Command {
     /// Make the source's next client user and make sure that the targets have theirs. → [`Event::Prepared`]
     Prepare,
     /// Commit a step to the record, comparing revision and leadership.
-    /// → [`Event::Committed`], [`Event::Conflict`], [`Event::Unknown`], [`Event::Deposed`]
+    /// → [`Event::Committed`], [`Event::Conflict`], [`Event::NotCommitted`], [`Event::Unknown`], [`Event::Deposed`]
     Commit(Step),
     /// Count the source's connections of older generations. → [`Event::OldConnections`]
     CountOld {
@@ -163,6 +163,8 @@ pub enum Event {
     },
     /// Something else was committed since the record was read.
     Conflict,
+    /// The store cannot be written: nothing was committed.
+    NotCommitted,
     /// Whether the commit took place is unknown.
     Unknown,
     /// Another leads, or nobody.

@@ -74,6 +74,26 @@ fn a_handoff_that_begins_again_gives_its_turn_to_hand_over_to_another() {
 }
 
 #[test]
+fn a_store_that_cannot_be_written_is_waited_for_however_long_that_takes() {
+    let (mut script, _) = join("until a: commit verifying");
+    for _ in 0..100 {
+        assert_eq!(
+            script.run("a: not committed"),
+            "a: read the record after 100 ms\n"
+        );
+        assert_eq!(script.run("a: well"), "a: commit verifying\n");
+    }
+    script.run("finish");
+    assert!(script.record().change().is_none());
+}
+
+#[test]
+fn nothing_flips_late_where_the_store_could_not_be_written_in_time() {
+    let (mut script, _) = join("until a: commit flip\n a: not committed\n time 500 ms");
+    assert_eq!(script.run("a: well"), "a: commit rollback\n");
+}
+
+#[test]
 fn an_error_instead_of_a_fence_rolls_back() {
     let (_, orders) = join("until a: fence\n a: refused -ERR unknown user");
     assert_eq!(orders, ["a: commit rollback"]);

@@ -322,6 +322,7 @@ impl Script {
             }
             ("store", "away") => Event::StoreAway,
             ("conflict", "") => Event::Conflict,
+            ("not", "committed") => Event::NotCommitted,
             ("unknown,", "not committed") => Event::Unknown,
             ("unknown,", "committed") => {
                 self.well(index, command);

@@ -186,6 +186,9 @@ pub struct MovingText {
 pub struct StagedList {
     /// In the order in which they were staged.
     pub staged: Vec<StagedEdit>,
+    /// Why `apply` would refuse them as they stand; further edits may mend it.
+    #[serde(default)]
+    pub refused: Option<String>,
 }
 
 /// One edit that waits.
@@ -227,6 +230,24 @@ pub struct Moves {
     pub direction: Option<String>,
     /// How fast they may go.
     pub throttle: Throttle,
+    /// What the change in flight was made of, in words; it is staged no more.
+    #[serde(default)]
+    pub edits: Vec<String>,
+    /// Keys that changed their owner, or were copied so far, over all moves.
+    #[serde(default)]
+    pub keys_moved: u64,
+    /// Keys that are expected to move: an estimate until all sources are listed; none where nothing was counted.
+    #[serde(default)]
+    pub keys_expected: Option<u64>,
+    /// How much of that has moved, in percent. None on the way back.
+    #[serde(default)]
+    pub percent: Option<f64>,
+    /// Keys copied a second of late.
+    #[serde(default)]
+    pub keys_per_second: Option<u64>,
+    /// How long the copying takes at that rate. None while nothing is copied.
+    #[serde(default)]
+    pub eta_seconds: Option<u64>,
     /// One for each handoff.
     pub moves: Vec<Move>,
     /// What to type so that it goes on, where it does not by itself and that is known.
@@ -287,7 +308,7 @@ pub struct Move {
     pub reverse: bool,
     /// Keys that changed their owner, or were copied so far.
     pub keys_moved: u64,
-    /// Keys it is expected to move, where the source was counted.
+    /// Keys it is expected to move, where a source was counted: an estimate until its own is listed.
     pub keys_expected: Option<u64>,
     /// Bytes copied.
     pub bytes: u64,

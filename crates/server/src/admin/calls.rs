@@ -109,19 +109,19 @@ fn from_hex(digits: &str) -> Result<Vec<u8>, Refusal> {
 
 async fn staged(State(service): Shared) -> Reply<StagedList> {
     let record = service.operator.record().await?;
-    reply(&record, super::look::staged(record.staged()))
+    reply(&record, super::look::staged(&record))
 }
 
 async fn stage(State(service): Shared, body: Bytes) -> Reply<StagedList> {
     let call: StageCall = parse(&body)?;
     let record = service.operator.stage(&call.edits).await?;
-    reply(&record, super::look::staged(record.staged()))
+    reply(&record, super::look::staged(&record))
 }
 
 async fn start_node(State(service): Shared, body: Bytes) -> Reply<StagedList> {
     let call: StartCall = parse(&body)?;
     let record = service.start_node(&call).await?;
-    reply(&record, super::look::staged(record.staged()))
+    reply(&record, super::look::staged(&record))
 }
 
 async fn unstage(State(service): Shared, body: Bytes) -> Reply<StagedList> {
@@ -135,7 +135,7 @@ async fn unstage(State(service): Shared, body: Bytes) -> Reply<StagedList> {
         }
     };
     let record = service.unstage(&which).await?;
-    reply(&record, super::look::staged(record.staged()))
+    reply(&record, super::look::staged(&record))
 }
 
 async fn plan(State(service): Shared) -> Reply<Plan> {
@@ -157,7 +157,7 @@ async fn moves(State(service): Shared) -> Reply<Moves> {
 async fn accept(State(service): Shared, body: Bytes) -> Reply<Moves> {
     let call: AcceptCall = parse(&body)?;
     let record = service.accept(&call).await?;
-    reply(&record, service.moves(&record))
+    reply(&record, service.accepted(&record, &call.id))
 }
 
 async fn abort(State(service): Shared, body: Bytes) -> Reply<Moves> {

@@ -1,18 +1,15 @@
 //! What a record and its view say in answers: shares of nodes, the route of a key and why.
 
 use clockwise_cluster::handoff::Closed;
-use clockwise_cluster::{
-    Change, Direction, Handoff, HandoffState, KeyPosition, Record, Staged, View,
-};
+use clockwise_cluster::{Change, Direction, Handoff, KeyPosition, Record, Staged, View};
 use clockwise_placement::{NodeId, Placement, Position, Shortfall, diff};
 
 use super::answer::{
-    BACK, ChangeSummary, IntervalText, Move, Moves, MovingText, Outcome, Plan, Route,
-    ShortfallText, StagedEdit, StagedList, Throttle,
+    BACK, ChangeSummary, IntervalText, MovingText, Plan, Route, ShortfallText, StagedEdit,
+    StagedList, Throttle,
 };
-use super::operator::change_name;
 use super::refusal::{Code, Refusal};
-use crate::rebalancer::{Door, HandoffProgress, Progress};
+use crate::rebalancer::{Door, Progress};
 
 /// Keys drawn where two circles cannot be compared by their intervals.
 const SAMPLES: u32 = 1 << 16;
@@ -169,70 +166,15 @@ pub(super) fn summary(change: &Change) -> ChangeSummary {
 }
 
 /// What waits for `apply`.
-pub(super) fn staged(staged: &[Staged]) -> StagedList {
+pub(super) fn staged(record: &Record) -> StagedList {
     let edit = |staged: &Staged| StagedEdit {
         id: staged.id.0,
         text: staged.edit.to_string(),
         edit: staged.edit.clone(),
     };
     StagedList {
-        staged: staged.iter().map(edit).collect(),
-    }
-}
-
-/// The moves of the change in flight, or of the last one that ended.
-pub(super) fn moves(record: &Record, progress: &Progress, now_ms: u64) -> Moves {
-    let throttle = record.options().throttle;
-    let throttle = Throttle {
-        keys_per_second: throttle.keys_per_second,
-        bytes_per_second: throttle.bytes_per_second,
-    };
-    let one = |handoff: &Handoff| one_move(handoff, now_ms);
-    if let Some(change) = record.change() {
-        let known = progress
-            .change
-            .as_ref()
-            .filter(|progress| progress.id == change.id)
-            .map_or(&[][..], |progress| &progress.handoffs);
-        let moves: Vec<Move> = change
-            .handoffs
-            .iter()
-            .map(|handoff| one(handoff).with(handoff, known))
-            .collect();
-        let stopped = moves.iter().any(|one| one.stopped.is_some());
-        return Moves {
-            change: Some(change.id.to_string()),
-            outcome: if stopped {
-                Outcome::Stopped
-            } else {
-                Outcome::Running
-            },
-            direction: Some(direction(change.direction).to_owned()),
-            throttle,
-            moves,
-            next: acceptable(progress),
-        };
-    }
-    match record.finished() {
-        None => Moves {
-            change: None,
-            outcome: Outcome::None,
-            direction: None,
-            throttle,
-            moves: Vec::new(),
-            next: None,
-        },
-        Some(finished) => Moves {
-            change: Some(finished.id.to_string()),
-            outcome: match finished.direction {
-                Direction::Forward => Outcome::Done,
-                Direction::Back => Outcome::Undone,
-            },
-            direction: Some(direction(finished.direction).to_owned()),
-            throttle,
-            moves: finished.handoffs.iter().map(one).collect(),
-            next: None,
-        },
+        staged: record.staged().iter().map(edit).collect(),
+        refused: record.check_staged().err().map(|error| error.to_string()),
     }
 }
 
@@ -264,18 +206,6 @@ pub(super) fn check_acceptable(progress: &Progress, id: &NodeId) -> Result<(), R
         None => format!("node {id} is not closed: there is nothing to accept"),
     };
     Err(Refusal::new(Code::Unfit, words).with_next("clockwise status".to_owned()))
-}
-
-/// A change that is done the moment it is applied: no key changed its owner.
-pub(super) fn settled_at_once(record: &Record) -> Moves {
-    Moves {
-        change: Some(change_name(record.epoch())),
-        outcome: Outcome::Done,
-        direction: Some(direction(Direction::Forward).to_owned()),
-        throttle: throttle(record),
-        moves: Vec::new(),
-        next: None,
-    }
 }
 
 /// How fast moves may go.
@@ -310,51 +240,7 @@ pub(super) fn empty_plan() -> Plan {
     }
 }
 
-fn one_move(handoff: &Handoff, now_ms: u64) -> Move {
-    let report = &handoff.report;
-    // The report counts whole states; the one it is in has taken until now.
-    let waits = handoff.state.is_over() || handoff.state == HandoffState::Planned;
-    let in_state_ms = if waits {
-        0
-    } else {
-        now_ms.saturating_sub(handoff.entered_at_ms)
-    };
-    Move {
-        source: handoff.source.to_string(),
-        targets: handoff.targets.iter().map(ToString::to_string).collect(),
-        state: handoff.state.name().to_owned(),
-        reverse: handoff.is_reverse(),
-        keys_moved: report.keys_moved,
-        keys_expected: None,
-        bytes: report.bytes,
-        mismatches: report.mismatches,
-        hold_ms_max: report.hold_ms_max,
-        seconds: report.duration_ms.saturating_add(in_state_ms) as f64 / 1000.0,
-        stopped: None,
-        waiting: None,
-    }
-}
-
-impl Move {
-    /// The move as its rebalancer sees it at this moment; the record knows it as of its last step.
-    fn with(self, handoff: &Handoff, known: &[HandoffProgress]) -> Self {
-        let Some(progress) = known.iter().find(|progress| progress.id == handoff.id()) else {
-            return self;
-        };
-        Self {
-            keys_moved: self.keys_moved.max(progress.keys_copied),
-            keys_expected: Some(progress.keys_listed),
-            bytes: self.bytes.max(progress.bytes_copied),
-            mismatches: self.mismatches.max(progress.mismatches),
-            hold_ms_max: self.hold_ms_max.max(progress.hold_ms_max),
-            stopped: progress.stopped.clone(),
-            waiting: progress.waiting.clone(),
-            ..self
-        }
-    }
-}
-
-fn direction(direction: Direction) -> &'static str {
+pub(super) fn direction(direction: Direction) -> &'static str {
     match direction {
         Direction::Forward => "forward",
         Direction::Back => BACK,

@@ -7,6 +7,7 @@ mod guard;
 pub mod http;
 mod look;
 mod metrics;
+mod moves;
 pub mod operator;
 pub mod refusal;
 pub mod service;

@@ -233,11 +233,12 @@ fn code_of(error: &EditError) -> Code {
 
 impl From<UnstageError> for Refusal {
     fn from(error: UnstageError) -> Self {
-        let code = match &error {
-            UnstageError::NotStaged => Code::NotFound,
-            _ => Code::Unfit,
+        let (code, next) = match &error {
+            UnstageError::NothingStaged => (Code::NotFound, "clockwise node add|set|remove ID"),
+            UnstageError::NotStaged => (Code::NotFound, "clockwise staged"),
+            _ => (Code::Unfit, "clockwise staged"),
         };
-        Self::new(code, error.to_string()).with_next("clockwise staged".to_owned())
+        Self::new(code, error.to_string()).with_next(next.to_owned())
     }
 }
 

@@ -13,9 +13,9 @@ use tokio::time::timeout;
 
 use super::answer::{Moves, NodeStatus, Plan, Route, Status};
 use super::call::{AcceptCall, ApplyCall, StartCall};
-use super::look;
 use super::operator::{Operator, now_ms};
 use super::refusal::{Code, Refusal};
+use super::{look, moves};
 use crate::driver::{Driver, NodeAddress, NodeFacts};
 use crate::rebalancer::{Door, Progress, RebalancerHandle, preflight};
 use crate::router::{RouterHandle, RouterStats};
@@ -131,6 +131,15 @@ impl Service {
                 }
                 _ => {}
             }
+        }
+        if let Some(why) = progress
+            .change
+            .as_ref()
+            .and_then(|change| change.unwritable.as_ref())
+        {
+            problems.push(format!(
+                "{why}; the change waits, and goes on by itself once that is mended"
+            ));
         }
         for handoff in progress.change.iter().flat_map(|change| &change.handoffs) {
             if let Some(why) = &handoff.stopped {
@@ -253,13 +262,20 @@ impl Service {
     pub(super) fn applied(&self, record: &Record) -> Moves {
         match record.change() {
             Some(_) => self.moves(record),
-            None => look::settled_at_once(record),
+            None => moves::settled_at_once(record),
         }
     }
 
     /// The moves of the change in flight or of the last one.
     pub(super) fn moves(&self, record: &Record) -> Moves {
-        look::moves(record, &self.rebalancer.progress().borrow(), now_ms())
+        moves::moves(record, &self.rebalancer.progress().borrow(), now_ms())
+    }
+
+    /// The moves once a node was accepted, of which its door may not have heard yet.
+    pub(super) fn accepted(&self, record: &Record, id: &str) -> Moves {
+        let mut progress = self.rebalancer.progress().borrow().clone();
+        progress.doors.retain(|(node, _)| node.as_str() != id);
+        moves::moves(record, &progress, now_ms())
     }
 
     /// Starts one more server and stages the node that it is.

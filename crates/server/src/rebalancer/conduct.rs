@@ -10,7 +10,7 @@ use std::sync::Arc;
 use clockwise_client::store::Leadership;
 use clockwise_cluster::handoff::preflight::check;
 use clockwise_cluster::handoff::{Command, Conductor, Event, Order};
-use clockwise_cluster::{Direction, HandoffId, Incarnation, Record, View};
+use clockwise_cluster::{Direction, HandoffId, HandoffState, Incarnation, Record, View};
 use clockwise_placement::NodeId;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -20,6 +20,7 @@ use tokio::time::{Duration, Instant, MissedTickBehavior, interval, sleep, sleep_
 use tokio_util::sync::CancellationToken;
 
 use super::engine::{Engine, Handoff, Told};
+use super::estimate::Estimate;
 use super::mandate::Mandate;
 use super::progress::{ChangeProgress, Counters, HandoffProgress, read};
 use super::stations::Stations;
@@ -87,6 +88,7 @@ pub(super) struct Conducting<'a> {
     desks: Vec<Desk>,
     told: mpsc::UnboundedReceiver<Told>,
     storing: FuturesUnordered<Storing>,
+    estimate: Estimate,
     aborts: Vec<oneshot::Sender<Result<(), AbortRefused>>>,
     retries: Vec<oneshot::Sender<()>>,
     outcome: Option<Outcome>,
@@ -104,6 +106,7 @@ impl<'a> Conducting<'a> {
         view: Arc<View>,
     ) -> Option<Self> {
         let conductor = Conductor::new(record)?;
+        let estimate = Estimate::new(record.change()?, &view);
         let (tell, told) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         let handoffs = record.change()?.handoffs.iter().enumerate();
@@ -139,6 +142,7 @@ impl<'a> Conducting<'a> {
             conductor,
             told,
             storing: FuturesUnordered::new(),
+            estimate,
             aborts: Vec::new(),
             retries: Vec::new(),
             outcome: None,
@@ -219,6 +223,11 @@ impl<'a> Conducting<'a> {
             }
             Event::Inspected(facts) => desk.waiting = check(facts).first().map(ToString::to_string),
             Event::Opened | Event::Listed => desk.waiting = None,
+            Event::Identified(found) => {
+                if let Some((_, keys)) = &found.source {
+                    self.estimate.counted(index, *keys);
+                }
+            }
             _ => {}
         }
         let before = self.conductor.machine(index).state();
@@ -356,7 +365,9 @@ impl<'a> Conducting<'a> {
         }
     }
 
-    fn report(&self) {
+    fn report(&mut self) {
+        let copied = self.desks.iter().map(|desk| read(&desk.counters.copied));
+        self.estimate.sample(Instant::now(), copied.sum());
         let Some(record) = self.mandate.record() else {
             return;
         };
@@ -366,10 +377,18 @@ impl<'a> Conducting<'a> {
         };
         let handoff = |(index, desk): (usize, &Desk)| {
             let machine = self.conductor.machine(index);
+            let listed = read(&desk.counters.listed);
             HandoffProgress {
                 id: desk.id.clone(),
                 state: machine.state(),
-                keys_listed: read(&desk.counters.listed),
+                keys_listed: listed,
+                keys_expected: match machine.state() {
+                    HandoffState::Planned | HandoffState::Copying => {
+                        self.estimate.expected(index).map(|keys| keys.max(listed))
+                    }
+                    // All of it was listed.
+                    _ => Some(listed).filter(|listed| *listed > 0),
+                },
                 keys_copied: read(&desk.counters.copied),
                 bytes_copied: read(&desk.counters.bytes),
                 keys_compared: read(&desk.counters.compared),
@@ -385,6 +404,8 @@ impl<'a> Conducting<'a> {
         self.reporter.change(Some(ChangeProgress {
             id: change.id.clone(),
             direction: change.direction,
+            keys_per_second: self.estimate.keys_per_second(),
+            unwritable: self.mandate.unwritable(),
             handoffs: self.desks.iter().enumerate().map(handoff).collect(),
         }));
     }

@@ -23,6 +23,8 @@ pub(super) struct Mandate {
     view: Mutex<Option<Arc<View>>>,
     // News from the store may come later than the answers to our own reads and commits.
     newest: Mutex<Option<Arc<Record>>>,
+    // Why the store takes no commits, as long as it takes none.
+    unwritable: Mutex<Option<String>>,
     began: Instant,
 }
 
@@ -41,6 +43,7 @@ impl Mandate {
             throttle: Mutex::new(Throttle::new(Rate::default(), 0)),
             view: Mutex::new(None),
             newest: Mutex::new(None),
+            unwritable: Mutex::new(None),
             began: Instant::now(),
         }
     }
@@ -73,12 +76,39 @@ impl Mandate {
         next: Record,
     ) -> Result<Arc<Record>, CommitError> {
         let committed = self.store.commit(expected, next, Some(self.term)).await;
+        self.note_commit(committed.as_ref().err());
         match &committed {
             Ok(record) => self.learn(Some(Arc::clone(record))),
             Err(CommitError::Conflict { current, .. }) => self.learn(current.clone()),
             Err(_) => None,
         };
         committed
+    }
+
+    /// Notes whether the store takes commits, and says so when that changes.
+    pub(super) fn note_commit(&self, error: Option<&CommitError>) {
+        let why = match error {
+            Some(error) if is_unwritable(error) => Some(error.to_string()),
+            // What became of it says nothing about the next one.
+            Some(CommitError::Unknown { .. }) => return,
+            _ => None,
+        };
+        let mut known = self
+            .unwritable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match (&*known, &why) {
+            (known, why) if known == why => {}
+            (_, Some(why)) => tracing::error!(why, "nothing can be committed; it is tried again"),
+            (_, None) => tracing::info!("commits are taken again"),
+        }
+        *known = why;
+    }
+
+    /// Why the store takes no commits, if it takes none.
+    pub(super) fn unwritable(&self) -> Option<String> {
+        let known = self.unwritable.lock();
+        known.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The view of the newest record known here.
@@ -147,6 +177,14 @@ impl fmt::Debug for Mandate {
             .field("term", &self.term)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether nothing was committed because nothing can be, for whatever record.
+pub(super) fn is_unwritable(error: &CommitError) -> bool {
+    matches!(
+        error,
+        CommitError::Unreachable { .. } | CommitError::Refused { .. } | CommitError::Read(_)
+    )
 }
 
 /// Milliseconds since 1970, for what the record keeps.

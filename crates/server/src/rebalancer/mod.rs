@@ -9,6 +9,7 @@
 mod accept;
 mod conduct;
 mod engine;
+mod estimate;
 mod lead;
 mod mandate;
 mod preflight;

@@ -46,6 +46,10 @@ pub struct ChangeProgress {
     pub id: ChangeId,
     /// Which way it goes.
     pub direction: Direction,
+    /// Keys that were copied a second of late, over all handoffs; none before that can be said.
+    pub keys_per_second: Option<u64>,
+    /// Why the store takes no commits, without which nothing goes on.
+    pub unwritable: Option<String>,
     /// Its handoffs, in the record's order.
     pub handoffs: Vec<HandoffProgress>,
 }
@@ -59,6 +63,8 @@ pub struct HandoffProgress {
     pub state: HandoffState,
     /// Keys listed so far that move.
     pub keys_listed: u64,
+    /// Keys that it is expected to move, by what its source or others had when they were counted.
+    pub keys_expected: Option<u64>,
     /// Keys copied so far, repeats counted.
     pub keys_copied: u64,
     /// Bytes copied so far.

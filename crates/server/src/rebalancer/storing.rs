@@ -9,7 +9,7 @@ use clockwise_cluster::{AbortError, Counts, HandoffId, Record, Step, StepError, 
 use tokio::time::{Duration, sleep};
 
 use super::AbortRefused;
-use super::mandate::{Mandate, wall_clock_ms};
+use super::mandate::{Mandate, is_unwritable, wall_clock_ms};
 use super::progress::{Counters, read};
 
 /// What the store answered.
@@ -62,6 +62,8 @@ pub(super) async fn commit(
             bytes: bytes as u64,
             limit: limit as u64,
         },
+        // The mandate has said why.
+        Err(error) if is_unwritable(&error) => Event::NotCommitted,
         Err(error) => {
             tracing::warn!(handoff = %id, ?step, %error, "commit unclear");
             Event::Unknown
@@ -95,6 +97,11 @@ async fn change_record(
 ) -> Result<(), AbortRefused> {
     let next = |record: Arc<Record>| ready(next(&record));
     let committed = commit_next(&*mandate.store, Some(mandate.term), next).await;
+    match &committed {
+        Ok(_) => mandate.note_commit(None),
+        Err(NextError::Commit(error)) => mandate.note_commit(Some(error)),
+        Err(_) => {}
+    }
     match committed {
         Ok(record) => {
             mandate.learn(Some(record));

@@ -11,11 +11,12 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use clockwise_cluster::Term;
+use clockwise_cluster::{COUNTER_MAX, Term};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
+use super::super::error::last_of_all;
 use super::super::{LeadError, Leadership, ReadError};
 use super::Shared;
 use super::failure::Failure;
@@ -266,7 +267,10 @@ impl Shared {
             let why = format!("it says {stored}, but term {highest} was begun: etcd was restored");
             return Err(unknown(why));
         }
-        Ok(stored.next())
+        match stored.get() < COUNTER_MAX {
+            true => Ok(stored.next()),
+            false => Err(unknown(last_of_all(stored))),
+        }
     }
 
     /// Whether the pool has never been made. One that was has a term's key, see `commit`.

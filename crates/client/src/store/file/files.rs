@@ -230,8 +230,10 @@ impl RecordFiles {
             file.sync()?;
             self.disk.rename(&temporary, &dir.join(name))
         };
-        write().map_err(ReplaceError::NotDone)?;
-        self.disk.sync_dir(dir).map_err(ReplaceError::Uncertain)
+        let named = |error| about(&dir.join(name), error);
+        write().map_err(|error| ReplaceError::NotDone(named(error)))?;
+        let synced = self.disk.sync_dir(dir);
+        synced.map_err(|error| ReplaceError::Uncertain(named(error)))
     }
 }
 
@@ -241,6 +243,11 @@ impl ReplaceError {
             ReplaceError::NotDone(error) | ReplaceError::Uncertain(error) => error,
         }
     }
+}
+
+/// The same error with the file that it is about.
+fn about(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn temporary(dir: &Path, name: &str) -> PathBuf {

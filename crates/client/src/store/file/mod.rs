@@ -21,10 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clockwise_cluster::{Epoch, Record, Revision, Term};
+use clockwise_cluster::{COUNTER_MAX, Epoch, Record, Revision, Term};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
+use super::error::last_of_all;
 use super::leaders::Leaders;
 use super::published::Published;
 use super::transition::check_commit;
@@ -109,6 +110,8 @@ struct State {
     rename_unsynced: bool,
     /// The newest epoch in the history.
     epoch_kept: Option<Epoch>,
+    /// Which copy was not written when it was last tried, and why.
+    copy_failed: Option<(Epoch, String)>,
     /// Epochs whose copies a power cut could still take away.
     copies_unsynced: Vec<Epoch>,
     leaders: Leaders,
@@ -140,30 +143,20 @@ impl FileStore {
         FileStore::start(Shared::new(files, Access::Read), None, options)
     }
 
-    /// Why the last term of leadership is not known, so that nobody can lead; none if it is.
+    /// The last term of leadership.
     ///
     /// # Errors
-    /// When the file is there and cannot be read.
-    pub async fn term_lost(&self) -> Result<Option<String>, LeadError> {
-        let asked = self.blocking(|shared| {
-            let known = shared.state().term.is_some();
-            match if known {
-                Ok(Term::new(0))
-            } else {
-                shared.last_term()
-            } {
-                Ok(_) => Ok(None),
-                Err(error @ LeadError::TermUnknown { .. }) => Ok(Some(error.to_string())),
-                Err(error) => Err(error),
-            }
-        });
+    /// [`LeadError::TermUnknown`] when it was lost, so that nobody can lead, or the file cannot be read.
+    pub async fn last_term(&self) -> Result<Term, LeadError> {
+        let asked = self.blocking(|shared| shared.last_term(&shared.state()));
         asked.await.map_err(|why| LeadError::Unreachable { why })?
     }
 
-    /// Goes on above this term after the last one was lost: the highest that any node of the pool knows. One
-    /// that is known stays as it is.
+    /// Goes on above this term, the highest that any node of the pool knows, where the last one was lost or is
+    /// lower. One that is higher stays as it is.
     ///
-    /// Only whoever has asked every node may say so: a term that was used before must not come again.
+    /// Where it was lost only whoever has asked every node may say so: a term that was used before must not
+    /// come again.
     ///
     /// # Errors
     /// When it cannot be stored.
@@ -272,6 +265,7 @@ impl Shared {
                 seen: None,
                 rename_unsynced: false,
                 epoch_kept: None,
+                copy_failed: None,
                 copies_unsynced: Vec::new(),
                 leaders: Leaders::default(),
                 term: None,
@@ -407,7 +401,14 @@ impl Shared {
                     .saturating_sub(HISTORY_EPOCHS_MAX);
                 state.copies_unsynced.drain(..surplus);
             }
-            Err(error) => tracing::warn!(%epoch, %error, "the history copy was not written"),
+            Err(error) => {
+                // It is tried at every look; once said is enough.
+                let failed = Some((epoch, error.to_string()));
+                if state.copy_failed != failed {
+                    tracing::warn!(%epoch, %error, "the history copy was not written");
+                    state.copy_failed = failed;
+                }
+            }
         }
     }
 
@@ -429,11 +430,7 @@ impl Shared {
             });
         }
         let mut state = self.state();
-        let last = match state.term {
-            Some(term) => term,
-            None => self.last_term()?,
-        };
-        let term = last.next();
+        let term = self.last_term(&state)?.next();
         // Even if it is not known whether it was stored, this term is not begun again.
         state.term = Some(term);
         self.files
@@ -448,26 +445,35 @@ impl Shared {
         if self.access == Access::Read {
             return Err(LeadError::ReadOnly);
         }
-        let state = self.state();
-        if state.term.is_some() || !matches!(self.last_term(), Err(LeadError::TermUnknown { .. })) {
-            return Ok(());
+        let mut state = self.state();
+        match self.last_term(&state) {
+            Ok(known) if known >= last => return Ok(()),
+            Ok(_) | Err(LeadError::TermUnknown { .. }) => {}
+            Err(error) => return Err(error),
         }
         self.files
             .store_term(last)
             .map_err(|error| LeadError::Unreachable {
                 why: error.into_inner().to_string(),
-            })
+            })?;
+        state.term = Some(last);
+        Ok(())
     }
 
-    fn last_term(&self) -> Result<Term, LeadError> {
-        let stored = self
-            .files
-            .load_term()
-            .map_err(|error| LeadError::Unreachable {
-                why: error.to_string(),
-            })?;
+    /// The last term, as long as another can come after it.
+    fn last_term(&self, state: &State) -> Result<Term, LeadError> {
+        let stored = match state.term {
+            Some(term) => StoredTerm::Last(term),
+            None => self
+                .files
+                .load_term()
+                .map_err(|error| LeadError::Unreachable {
+                    why: error.to_string(),
+                })?,
+        };
         let why = match stored {
-            StoredTerm::Last(term) => return Ok(term),
+            StoredTerm::Last(term) if term.get() < COUNTER_MAX => return Ok(term),
+            StoredTerm::Last(term) => last_of_all(term),
             StoredTerm::Missing => "it is gone".to_owned(),
             StoredTerm::Unreadable(why) => why,
         };

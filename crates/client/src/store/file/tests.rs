@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clockwise_cluster::{DecodeError, Epoch, Record, Revision};
+use clockwise_cluster::{DecodeError, Epoch, Record, Revision, Term};
 use serde_json::json;
 
 use super::super::suite::{at_epoch, new_pool, numbers, with};
@@ -290,6 +290,42 @@ async fn terms_grow_over_restarts() {
 }
 
 #[tokio::test]
+async fn a_term_that_the_nodes_know_is_gone_above_and_a_lower_one_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    assert_eq!(store.last_term().await, Ok(Term::new(0)));
+    for (known, next) in [(7, 8), (3, 9), (9, 10)] {
+        store.restore_term(Term::new(known)).await.unwrap();
+        let leadership = store.lead("rebalancer").await.unwrap();
+        assert_eq!(leadership.term().get(), next, "above {known}");
+    }
+    drop(store);
+    assert_eq!(open(dir.path()).last_term().await, Ok(Term::new(10)));
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_is_named_and_the_next_commit_may_succeed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let record = commit(&store, 1).await;
+    // What no privilege writes to.
+    let in_the_way = dir.path().join("record.json.tmp");
+    fs::create_dir(&in_the_way).unwrap();
+    let next = at_epoch(&record, 2);
+    let refused = store.commit(record.revision(), next, None).await;
+    let Err(CommitError::Unreachable { why }) = refused else {
+        panic!("{refused:?}")
+    };
+    let place = record_path(dir.path()).display().to_string();
+    assert!(
+        why.starts_with(&place) && why.contains("(os error "),
+        "{why}"
+    );
+    fs::remove_dir(in_the_way).unwrap();
+    commit(&store, 2).await;
+}
+
+#[tokio::test]
 async fn a_term_that_is_not_known_is_not_guessed() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
@@ -303,6 +339,8 @@ async fn a_term_that_is_not_known_is_not_guessed() {
         "{}",
         "{\"format\":2,\"term\":7}",
         "{\"format\":1,\"term\":-7}",
+        // One more could not be stored.
+        "{\"format\":1,\"term\":9007199254740991}",
     ] {
         fs::write(&place, damage).unwrap();
         let refused = open(dir.path()).lead("rebalancer").await.unwrap_err();

@@ -66,6 +66,15 @@ impl Machine {
         }
     }
 
+    /// The store could not be written, and may be again: after a look at the record the same step is committed
+    /// once more, for as long as that takes. Nobody else came first, so that it does not count as a conflict.
+    pub(super) fn settle_later(&mut self, out: &mut Vec<Command>) {
+        if let Awaiting::Commit(step) = self.awaiting.clone() {
+            self.conflicts = 0;
+            self.read_record(Awaiting::Settling(step), STORE_PAUSE_MS, out);
+        }
+    }
+
     pub(super) fn read_record(
         &mut self,
         awaiting: Awaiting,
