@@ -8,16 +8,22 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::{Instant, interval, sleep_until};
 
+use clockwise_client::credentials::Password;
+
 use super::exit::{Exit, Failure};
+use super::given::Given;
 use super::output::{self, Format, count};
 use crate::up::data_dir::{DataDir, LISTEN_ADDRESS};
-use crate::workload::{Report, StartError, Workload, WorkloadOptions};
+use crate::workload::{Broken, Report, StartError, Workload, WorkloadOptions};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// What a run may take up: every connection keeps its values and requests in memory.
 const VALUE_BYTES_MAX: u64 = 16 << 20;
 const CONNECTIONS_MAX: u64 = 10_000;
 const PIPELINE_MAX: u64 = 10_000;
+
+/// The one user that a router knows.
+const USER: &str = "default";
 
 fn at_most(max: u64) -> clap::builder::RangedU64ValueParser<usize> {
     clap::builder::RangedU64ValueParser::new().range(1..=max)
@@ -40,6 +46,9 @@ pub(super) struct Args {
         default_value = "./clockwise-data"
     )]
     dir: PathBuf,
+    /// A file, readable by its owner only, with the password that the router asks for.
+    #[arg(long, env = "CLOCKWISE_PASSWORD_FILE", value_name = "FILE")]
+    password_file: Option<PathBuf>,
     /// How long to go on; Ctrl-C ends it earlier, with its report.
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
@@ -67,9 +76,14 @@ pub(super) struct Args {
 }
 
 impl Args {
+    pub(super) fn given(&self) -> Given {
+        Given::folder(&self.dir)
+    }
+
     fn options(&self) -> Result<WorkloadOptions, Failure> {
         Ok(WorkloadOptions {
             addr: self.address()?,
+            auth: self.login()?,
             connections: self.connections,
             pipeline: self.pipeline,
             keys: self.keys,
@@ -91,6 +105,15 @@ impl Args {
                 .with_next("the same with --key-prefix TEXT")
         })?;
         Ok(format!("bench-{number:08x}"))
+    }
+
+    fn login(&self) -> Result<Option<(String, Password)>, Failure> {
+        let Some(file) = &self.password_file else {
+            return Ok(None);
+        };
+        let password = Password::from_file(file);
+        let password = password.map_err(|error| Failure::new(Exit::Failed, error))?;
+        Ok(Some((USER.to_owned(), password)))
     }
 
     fn address(&self) -> Result<String, Failure> {
@@ -129,7 +152,10 @@ pub(super) fn run(args: &Args, format: Format) -> Result<Exit, Failure> {
             output::line(&format!(
                 "its keys stay in the pool, as {prefix}:0 and so on"
             ))?;
-            output::line("\nLook at the pool with:  clockwise status")?;
+            let next = args
+                .given()
+                .told("Look at the pool with:  clockwise status");
+            output::line(&format!("\n{next}"))?;
         }
     }
     Ok(if report.is_clean() {
@@ -144,7 +170,16 @@ fn refused(error: StartError) -> Failure {
         StartError::Connect { .. } | StartError::Refused { .. } => Exit::Failed,
         _ => Exit::Usage,
     };
-    Failure::new(exit, error)
+    let unknown_to_it = match &error {
+        StartError::Connect { why, .. } => matches!(why, Broken::Denied(_)),
+        StartError::Refused { why, .. } => why.contains("NOAUTH"),
+        _ => false,
+    };
+    let failure = Failure::new(exit, error);
+    match unknown_to_it {
+        true => failure.with_next("clockwise bench --password-file FILE, with the password that clients of the router give"),
+        false => failure,
+    }
 }
 
 async fn load(options: WorkloadOptions, time: Duration) -> Result<Report, StartError> {

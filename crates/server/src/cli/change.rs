@@ -22,7 +22,7 @@ pub(super) struct PlanArgs {
     #[arg(long)]
     exit_code: bool,
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
 }
 
 #[derive(Debug, clap::Args)]
@@ -37,7 +37,7 @@ pub(super) struct ApplyArgs {
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
 }
 
 #[derive(Debug, clap::Args)]
@@ -46,7 +46,7 @@ pub(super) struct MovesArgs {
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
 }
 
 #[derive(Debug, clap::Args)]
@@ -55,7 +55,7 @@ pub(super) struct AbortArgs {
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
 }
 
 #[derive(Debug, clap::Args)]
@@ -64,19 +64,28 @@ pub(super) struct ResumeArgs {
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ThrottleArgs {
     /// Keys a second over all sources; 0 is without limit.
-    #[arg(long, value_name = "N", value_parser = amount, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     keys: Option<u64>,
     /// Bytes a second over all sources, such as 40MiB; 0 is without limit.
     #[arg(long, value_name = "N", value_parser = amount, allow_negative_numbers = true)]
     bytes: Option<u64>,
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
+}
+
+/// A whole number.
+fn whole(text: &str) -> Result<u64, String> {
+    let digits = text.strip_suffix("/s").unwrap_or(text);
+    digits
+        .trim()
+        .parse()
+        .map_err(|_| "it takes a whole number of keys, such as 5000; 0 is without limit".to_owned())
 }
 
 /// A whole number, also with one of the units KiB, MiB, GiB.
@@ -111,11 +120,18 @@ pub(super) fn plan(args: &PlanArgs, format: Format) -> Result<Exit, Failure> {
         Format::Table => {
             output::line(plan.text.trim_end())?;
             let epoch = epoch.unwrap_or_default();
-            let next = match pending {
-                true => format!("Apply it with:  clockwise apply --expect-epoch {epoch} --wait"),
-                false => "Stage a change with:  clockwise node add|set|remove ID".to_owned(),
-            };
-            output::line(&format!("\n{next}"))?;
+            let refused = plan
+                .fields
+                .get("refusals")
+                .and_then(Value::as_array)
+                .is_some_and(|refusals| !refusals.is_empty());
+            answer.line_next(&match (pending, refused) {
+                (true, true) => "It is refused as it stands. Take an edit back with:  clockwise unstage #      Look at what runs with:  clockwise moves".to_owned(),
+                (true, false) => {
+                    format!("Apply it with:  clockwise apply --expect-epoch {epoch} --wait")
+                }
+                (false, _) => "Stage a change with:  clockwise node add|set|remove ID".to_owned(),
+            })?;
         }
     }
     Ok(if args.exit_code && pending {
@@ -144,6 +160,7 @@ pub(super) fn apply(args: &ApplyArgs, format: Format) -> Result<Exit, Failure> {
 pub(super) fn abort(args: &AbortArgs, format: Format) -> Result<Exit, Failure> {
     let server = args.target.find()?;
     let answer = server.post("abort", &EmptyCall {})?;
+    say_what_is_dropped(&answer)?;
     if args.wait {
         follow(&server, answer, format)
     } else {
@@ -151,9 +168,25 @@ pub(super) fn abort(args: &AbortArgs, format: Format) -> Result<Exit, Failure> {
     }
 }
 
+/// An aborted change leaves none of its edits staged: what is wanted all the same has to be staged anew.
+fn say_what_is_dropped(answer: &Answer) -> Result<(), Failure> {
+    let moves = answer.parse::<Envelope<Moves>>()?.body;
+    if !moves.edits.is_empty() {
+        output::say(format_args!(
+            "taken back, and staged no more: {}",
+            moves.edits.join("; ")
+        ));
+    }
+    Ok(())
+}
+
 pub(super) fn resume(args: &ResumeArgs, format: Format) -> Result<Exit, Failure> {
     let server = args.target.find()?;
+    let before = server.get("moves", &[])?.parse::<Envelope<Moves>>()?.body;
     let answer = server.post("resume", &EmptyCall {})?;
+    if before.outcome != Outcome::Stopped {
+        output::say("nothing had stopped: there was nothing to resume");
+    }
     if args.wait {
         follow(&server, answer, format)
     } else {
@@ -173,9 +206,12 @@ pub(super) fn moves(args: &MovesArgs, format: Format) -> Result<Exit, Failure> {
 
 /// Watches a change to its end. Interrupted, it says that the work goes on.
 fn follow(server: &Server, first: Answer, format: Format) -> Result<Exit, Failure> {
-    interrupt::explain(
-        "interrupted; the change goes on in the server\nnext:  clockwise moves --watch",
-    );
+    let interrupted = Failure::new(
+        Exit::Interrupted,
+        "interrupted; the change goes on in the server",
+    )
+    .with_next("clockwise moves --watch");
+    interrupt::explain(server.told(&interrupted), format);
     let mut progress = Progress::new();
     let mut answer = first;
     loop {
@@ -231,7 +267,7 @@ pub(super) fn print_moves(answer: &Answer, format: Format) -> Result<Exit, Failu
     } = answer.parse::<Envelope<Moves>>()?;
     let Some(change) = &moves.change else {
         output::line("no change runs, and none has ended yet")?;
-        output::line("\nStage one with:  clockwise node add|set|remove ID")?;
+        answer.line_next("Stage one with:  clockwise node add|set|remove ID")?;
         return Ok(Exit::Done);
     };
     let epoch = epoch.unwrap_or_default();
@@ -244,23 +280,48 @@ pub(super) fn print_moves(answer: &Answer, format: Format) -> Result<Exit, Failu
     } else {
         output::line(&moves_table(&moves.moves))?;
     }
-    let next = match (&moves.next, moves.outcome) {
-        (Some(next), _) => return done(&format!("{ACCEPT}  {next}")),
-        (None, Outcome::Running) => "Follow it with:  clockwise moves --watch".to_owned(),
-        (None, Outcome::Stopped) => "Go on with:  clockwise resume".to_owned(),
-        (None, _) => return done("Look at the pool with:  clockwise status"),
-    };
-    // What goes back already cannot be taken back once more.
-    done(&match moves.goes_back() {
-        true => next,
-        false => format!("{next}      Take it back with:  clockwise abort"),
-    })
+    if let Some(course) = course(&moves) {
+        output::line(&format!("\n{course}"))?;
+    }
+    answer.line_next(&next_of(&moves))?;
+    Ok(Exit::Done)
 }
 
-/// The end of what a person reads: what to type next.
-fn done(next: &str) -> Result<Exit, Failure> {
-    output::line(&format!("\n{next}"))?;
-    Ok(Exit::Done)
+/// How far a change has got that runs, in one line.
+fn course(moves: &Moves) -> Option<String> {
+    let running = matches!(moves.outcome, Outcome::Running | Outcome::Stopped);
+    let percent = moves.percent.filter(|_| running)?;
+    let expected = count(moves.keys_expected?);
+    let rate = moves.keys_per_second.filter(|rate| *rate > 0);
+    let rate = rate.map_or_else(String::new, |rate| format!(", {} keys/s", count(rate)));
+    let left = moves.eta_seconds.filter(|left| *left > 0);
+    let left = left.map_or_else(String::new, |left| format!(", {} to go", time(left)));
+    Some(format!(
+        "{percent:.1} % of about {expected} keys moved{rate}{left}"
+    ))
+}
+
+/// Seconds as a person reads them.
+fn time(seconds: u64) -> String {
+    match (seconds / 3_600, seconds / 60 % 60) {
+        (0, 0) => format!("{seconds} s"),
+        (0, minutes) => format!("{minutes} m {} s", seconds % 60),
+        (hours, minutes) => format!("{hours} h {minutes} m"),
+    }
+}
+
+fn next_of(moves: &Moves) -> String {
+    let next = match (&moves.next, moves.outcome) {
+        (Some(next), _) => return format!("{ACCEPT}  {next}"),
+        (None, Outcome::Running) => "Follow it with:  clockwise moves --watch",
+        (None, Outcome::Stopped) => "Go on with:  clockwise resume",
+        (None, _) => return "Look at the pool with:  clockwise status".to_owned(),
+    };
+    // What goes back already cannot be taken back once more.
+    match moves.goes_back() {
+        true => next.to_owned(),
+        false => format!("{next}      Take it back with:  clockwise abort"),
+    }
 }
 
 fn moves_table(moves: &[Move]) -> String {
@@ -327,8 +388,8 @@ pub(super) fn throttle(args: &ThrottleArgs, format: Format) -> Result<Exit, Fail
         format!("{}/s", bytes(throttle.bytes_per_second)),
     );
     output::line(&format!("keys   {keys}\nbytes  {size}"))?;
-    output::line(
-        "\nChange it, also while keys move, with:  clockwise throttle --keys N --bytes N",
+    answer.line_next(
+        "Change it, also while keys move, with:  clockwise throttle --keys N --bytes N",
     )?;
     Ok(Exit::Done)
 }
@@ -336,6 +397,13 @@ pub(super) fn throttle(args: &ThrottleArgs, format: Format) -> Result<Exit, Fail
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_read_well() {
+        let times = [0, 59, 60, 3_599, 3_600, 90_061].map(time);
+        let words = ["0 s", "59 s", "1 m 0 s", "59 m 59 s", "1 h 0 m", "25 h 1 m"];
+        assert_eq!(times, words);
+    }
 
     #[test]
     fn amounts_take_units() {
@@ -353,5 +421,13 @@ mod tests {
             assert!(why.contains("such as 512KiB"), "{text}: {why}");
         }
         assert!(amount("99999999999GiB").unwrap_err().contains("more than"));
+        assert_eq!((whole("0"), whole("5000/s")), (Ok(0), Ok(5000)));
+        for text in ["abc", "5KiB", "-1"] {
+            let why = whole(text).unwrap_err();
+            assert!(
+                why.contains("such as 5000") && !why.contains("KiB"),
+                "{text}: {why}"
+            );
+        }
     }
 }

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use serde::Serialize;
+
+use super::given::Given;
 use crate::admin::refusal::{Code, Refusal};
 use crate::up::error::{Listens, UpError};
 
@@ -28,6 +31,23 @@ pub enum Exit {
     Guard = 7,
     /// Interrupted; long work goes on in the server.
     Interrupted = 130,
+}
+
+impl Exit {
+    /// Its name in the JSON of a failure.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::Pending => "pending",
+            Self::Unhealthy => "unhealthy",
+            Self::Conflict => "conflict",
+            Self::StoreUnreachable => "store_unreachable",
+            Self::Guard => "guard",
+            Self::Interrupted => "interrupted",
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -63,6 +83,8 @@ impl From<Code> for Exit {
 pub struct Failure {
     /// What the process answers.
     pub exit: Exit,
+    /// The kind of the server's refusal, where it was the server that refused.
+    pub refused: Option<Code>,
     /// In words.
     pub message: String,
     /// What to type or look at next.
@@ -74,8 +96,30 @@ impl Failure {
     pub fn new(exit: Exit, message: impl fmt::Display) -> Self {
         Self {
             exit,
+            refused: None,
             message: message.to_string(),
             next: None,
+        }
+    }
+
+    /// The same with the options given behind what to type next.
+    pub(super) fn told(&self, given: &Given) -> Self {
+        Self {
+            next: self.next.as_ref().map(|next| given.told(next)),
+            ..self.clone()
+        }
+    }
+
+    /// The failure as programs read it.
+    pub(super) fn error(&self) -> ErrorText<'_> {
+        ErrorText {
+            code: match self.refused {
+                Some(code) => Kind::Refused(code),
+                None => Kind::Own(self.exit.name()),
+            },
+            message: &self.message,
+            next: self.next.as_deref(),
+            exit: self.exit as u8,
         }
     }
 
@@ -87,6 +131,24 @@ impl Failure {
             ..self
         }
     }
+}
+
+/// A failure with the names that scripts rely on.
+#[derive(Serialize)]
+pub(super) struct ErrorText<'a> {
+    code: Kind,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<&'a str>,
+    exit: u8,
+}
+
+/// What kind of failure it is: in the admin API's words, or in those of the exit codes.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Kind {
+    Refused(Code),
+    Own(&'static str),
 }
 
 impl fmt::Display for Failure {
@@ -103,6 +165,7 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         Self {
             exit: refusal.code.into(),
+            refused: Some(refusal.code),
             message: refusal.message,
             next: refusal.next,
         }
@@ -116,6 +179,7 @@ impl From<UpError> for Failure {
                 Listens::Clients => "clockwise up --listen HOST:PORT, port 0 takes a free one",
                 Listens::Admin => "clockwise up --admin HOST:PORT, port 0 takes a free one",
             }),
+            UpError::PartEnded { .. } => Some("clockwise up"),
             _ => None,
         };
         Self {

@@ -2,11 +2,11 @@
 
 use std::thread;
 
-use super::exit::Exit;
-use super::output;
+use super::exit::Failure;
+use super::output::{self, Format};
 
-/// From now on an interrupt prints these words and ends the process.
-pub(super) fn explain(words: &'static str) {
+/// From now on an interrupt says this and ends the process.
+pub(super) fn explain(interrupted: Failure, format: Format) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build();
@@ -14,8 +14,12 @@ pub(super) fn explain(words: &'static str) {
     let Ok(runtime) = runtime else { return };
     thread::spawn(move || {
         if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
-            output::say(format_args!("\n{words}"));
-            std::process::exit(i32::from(Exit::Interrupted as u8));
+            if format == Format::Table {
+                // Behind the terminal's ^C.
+                output::say("");
+            }
+            output::fail(&interrupted, format);
+            std::process::exit(i32::from(interrupted.exit as u8));
         }
     });
 }

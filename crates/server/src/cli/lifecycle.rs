@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
 
 use super::exit::{Exit, Failure};
+use super::given::Given;
 use super::output::{self, Format};
 use crate::up::data_dir::{DataDir, DataDirError};
 use crate::up::down::{Ended, down};
@@ -14,7 +15,7 @@ use crate::up::first::Wish;
 use crate::up::placing::Kind;
 use crate::up::redis_server::Persist;
 use crate::up::run::{self, UpOptions};
-use crate::up::settings::Engine;
+use crate::up::settings::{ClientLogin, Engine};
 
 const LOG_VARIABLE: &str = "CLOCKWISE_LOG";
 const LOG: &str = "warn,clockwise=info";
@@ -70,6 +71,9 @@ pub(super) struct UpArgs {
     /// A file, readable by its owner only, with the password that clients must give.
     #[arg(long, env = "CLOCKWISE_PASSWORD_FILE", value_name = "FILE")]
     password_file: Option<PathBuf>,
+    /// Let clients in without a password, although the last `up` on the folder asked for one.
+    #[arg(long, conflicts_with = "password_file")]
+    no_password: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -82,6 +86,18 @@ pub(super) struct DownArgs {
         default_value = "./clockwise-data"
     )]
     dir: PathBuf,
+}
+
+impl UpArgs {
+    pub(super) fn given(&self) -> Given {
+        Given::folder(&self.dir)
+    }
+}
+
+impl DownArgs {
+    pub(super) fn given(&self) -> Given {
+        Given::folder(&self.dir)
+    }
 }
 
 pub(super) fn up(args: UpArgs, format: Format) -> Result<Exit, Failure> {
@@ -97,7 +113,13 @@ pub(super) fn up(args: UpArgs, format: Format) -> Result<Exit, Failure> {
         hash_tags,
         scripts,
         password_file,
+        no_password,
     } = args;
+    let clients = match (password_file, no_password) {
+        (Some(file), _) => ClientLogin::PasswordOf(file),
+        (None, true) => ClientLogin::Nothing,
+        (None, false) => ClientLogin::Unsaid,
+    };
     let options = UpOptions {
         listen,
         admin,
@@ -111,7 +133,7 @@ pub(super) fn up(args: UpArgs, format: Format) -> Result<Exit, Failure> {
         engine,
         persist,
         workers,
-        password_file,
+        clients,
     };
     let ready = |ready: &run::Ready| match format {
         Format::Table => output::line(&ready.to_string()),
@@ -136,14 +158,21 @@ fn log_to_stderr() {
 }
 
 pub(super) fn stop(args: &DownArgs, format: Format) -> Result<Exit, Failure> {
-    let ended = match DataDir::open(&args.dir) {
+    let found = match DataDir::open(&args.dir) {
         Ok(dir) => down(&dir).map_err(|error| Failure::new(Exit::Failed, error))?,
-        // No folder, so nothing was ever started on it.
-        Err(DataDirError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            Ended::default()
-        }
+        Err(DataDirError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(Failure::new(Exit::Failed, error)),
     };
+    if found.is_none() {
+        // Still a success: what is asked for is that nothing runs there.
+        output::say(format_args!(
+            "warning: {} is no data folder of clockwise: no `clockwise up` ever ran on it\n\
+             next:  clockwise down --dir DIR, with the folder that was given to `clockwise up`",
+            args.dir.display()
+        ));
+    }
+    let used = found.is_some();
+    let ended = found.unwrap_or_default();
     match format {
         Format::Json => output::json("Down", None, &ended)?,
         Format::Table => {
@@ -156,7 +185,10 @@ pub(super) fn stop(args: &DownArgs, format: Format) -> Result<Exit, Failure> {
             if ended == Ended::default() {
                 output::line("nothing was running")?;
             }
-            output::line("\nStart it again with:  clockwise up")?;
+            if used {
+                let next = args.given().told("Start it again with:  clockwise up");
+                output::line(&format!("\n{next}"))?;
+            }
         }
     }
     Ok(Exit::Done)

@@ -11,7 +11,7 @@ pub(super) const ACCEPT: &str = "Take the node as it is, and let its clients in,
 #[derive(Debug, clap::Args)]
 pub(super) struct StatusArgs {
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
     /// Answer 4 unless all is well.
     #[arg(long)]
     check: bool,
@@ -23,10 +23,21 @@ pub(super) struct KeyArgs {
     #[arg(required_unless_present = "hex")]
     key: Option<String>,
     /// The key's bytes in hexadecimal digits.
-    #[arg(long, value_name = "DIGITS", conflicts_with = "key")]
+    #[arg(long, value_name = "DIGITS", conflicts_with = "key", value_parser = hexadecimal)]
     hex: Option<String>,
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
+}
+
+/// The digits of whole bytes.
+fn hexadecimal(text: &str) -> Result<String, String> {
+    match text.len().is_multiple_of(2) && text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        true => Ok(text.to_owned()),
+        false => Err(
+            "it takes two hexadecimal digits for each byte of the key, such as 757365723a3432"
+                .to_owned(),
+        ),
+    }
 }
 
 impl KeyArgs {
@@ -48,7 +59,10 @@ pub(super) fn status(args: &StatusArgs, format: Format) -> Result<Exit, Failure>
     } = answer.parse::<Envelope<Status>>()?;
     match format {
         Format::Json => output::line(&answer.text())?,
-        Format::Table => print_status(epoch, &status)?,
+        Format::Table => {
+            print_status(epoch, &status)?;
+            answer.line_next(&next_of(&status))?;
+        }
     }
     Ok(if args.check && !status.problems.is_empty() {
         Exit::Unhealthy
@@ -79,15 +93,19 @@ fn print_status(epoch: Option<u64>, status: &Status) -> Result<(), Failure> {
         );
         output::line(&words)?;
     }
+    Ok(())
+}
+
+fn next_of(status: &Status) -> String {
     if let Some(next) = &status.next {
-        return output::line(&format!("\n{ACCEPT}  {next}"));
+        return format!("{ACCEPT}  {next}");
     }
     let next = match (&status.change, status.staged) {
         (Some(_), _) => "Follow it with:  clockwise moves --watch",
         (None, 0) => "Add a node with:  clockwise node add ID",
         (None, _) => "Edits are staged. See what they do with:  clockwise plan",
     };
-    output::line(&format!("\n{next}"))
+    next.to_owned()
 }
 
 fn nodes_table(nodes: &[NodeStatus]) -> String {
@@ -131,7 +149,7 @@ pub(super) fn nodes(target: &Target, format: Format) -> Result<Exit, Failure> {
             }
             let Nodes { nodes } = answer.parse()?;
             output::line(&nodes_table(&nodes))?;
-            output::line("\nStage a change with:  clockwise node add|set|remove ID")?;
+            answer.line_next("Stage a change with:  clockwise node add|set|remove ID")?;
         }
     }
     Ok(Exit::Done)
@@ -214,9 +232,8 @@ pub(super) fn print_staged(answer: &Answer, format: Format) -> Result<Exit, Fail
     }
     let Envelope { body: list, .. } = answer.parse::<Envelope<StagedList>>()?;
     if list.staged.is_empty() {
-        output::line(
-            "nothing is staged\n\nStage a change with:  clockwise node add|set|remove ID",
-        )?;
+        output::line("nothing is staged")?;
+        answer.line_next("Stage a change with:  clockwise node add|set|remove ID")?;
         return Ok(Exit::Done);
     }
     let rows = list
@@ -224,8 +241,11 @@ pub(super) fn print_staged(answer: &Answer, format: Format) -> Result<Exit, Fail
         .into_iter()
         .map(|edit| vec![edit.id.to_string(), edit.text]);
     output::line(&output::table(&["#", "edit"], &[0], rows.collect()))?;
-    output::line(
-        "\nSee what it does with:  clockwise plan      Take it back with:  clockwise unstage #",
+    if let Some(refused) = &list.refused {
+        output::line(&format!("\nrefused as it stands: {refused}"))?;
+    }
+    answer.line_next(
+        "See what it does with:  clockwise plan      Take it back with:  clockwise unstage #",
     )?;
     Ok(Exit::Done)
 }

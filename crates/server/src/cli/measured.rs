@@ -238,7 +238,10 @@ impl Measured {
     pub(super) fn table(&self) -> String {
         let share = |share: Option<f64>| share.map_or("-".to_owned(), percent);
         let rows = self.nodes.iter().map(|node| {
-            let lost = |lost: &Lost| format!("{:.2}, {} heirs", lost.worst_over_mean, lost.heirs);
+            let lost = |lost: &Lost| {
+                let heirs = if lost.heirs == 1 { "heir" } else { "heirs" };
+                format!("{:.2}, {} {heirs}", lost.worst_over_mean, lost.heirs)
+            };
             vec![
                 node.id.clone(),
                 count(node.keys),

@@ -6,6 +6,7 @@ mod algorithms;
 mod bench;
 mod change;
 pub mod exit;
+mod given;
 mod interrupt;
 mod lifecycle;
 mod look;
@@ -19,6 +20,7 @@ pub mod server;
 mod sim;
 mod svg;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -26,6 +28,7 @@ use clap_complete::Shell;
 use serde::Serialize;
 
 use exit::{Exit, Failure};
+use given::Given;
 use output::Format;
 
 /// Decides which node owns a key, and moves the data when that answer changes, without losing a write.
@@ -97,13 +100,63 @@ enum Verb {
 /// Runs the command line of this process.
 #[must_use]
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
-    match dispatch(cli.verb, cli.output) {
+    let Cli { output, verb } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return unparsed(&error),
+    };
+    let given = verb.given();
+    match dispatch(verb, output) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            output::say(&failure);
+            output::fail(&failure.told(&given), output);
             failure.exit.into()
         }
+    }
+}
+
+/// Answers a command line that is wrong, or one that asks for help or the version.
+fn unparsed(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || !asks_for_json(std::env::args_os().skip(1)) {
+        error.exit();
+    }
+    let words = error.render().to_string();
+    let words = words.strip_prefix("error: ").unwrap_or(&words);
+    let words = words.split("\n\nFor more information").next();
+    let failure = Failure::new(Exit::Usage, words.unwrap_or_default().trim_end());
+    output::fail(&failure, Format::Json);
+    failure.exit.into()
+}
+
+/// Whether JSON is asked for by a command line that cannot be parsed as a whole.
+fn asks_for_json(args: impl Iterator<Item = OsString>) -> bool {
+    let args: Vec<_> = args.collect();
+    let joined = |arg: &OsString| arg == "-ojson" || arg == "-o=json" || arg == "--output=json";
+    let parted = |two: &[OsString]| (two[0] == "-o" || two[0] == "--output") && two[1] == "json";
+    args.iter().any(joined) || args.windows(2).any(parted)
+}
+
+impl Verb {
+    /// The options that name the server or the folder.
+    fn given(&self) -> Given {
+        let target = match self {
+            Self::Up(args) => return args.given(),
+            Self::Down(args) => return args.given(),
+            Self::Bench(args) => return args.given(),
+            Self::Measure(_) | Self::Sim(_) | Self::Completions { .. } => return Given::default(),
+            Self::Status(args) => &args.target,
+            Self::Owner(args) | Self::Route(args) => &args.target,
+            Self::Node(node) => node.target(),
+            Self::Pool(pool::Pool::Set(args)) => &args.target,
+            Self::Staged { target } => target,
+            Self::Unstage(args) => &args.target,
+            Self::Plan(args) => &args.target,
+            Self::Apply(args) => &args.target,
+            Self::Moves(args) => &args.target,
+            Self::Throttle(args) => &args.target,
+            Self::Resume(args) => &args.target,
+            Self::Abort(args) => &args.target,
+        };
+        Given::of(target)
     }
 }
 
@@ -162,6 +215,22 @@ fn completions(shell: Shell, format: Format) -> Result<Exit, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_is_asked_for_also_by_a_wrong_command_line() {
+        let asks = |words: &str| asks_for_json(words.split(' ').map(OsString::from));
+        for words in [
+            "status -o json --x",
+            "-ojson x",
+            "x --output=json",
+            "--output json",
+        ] {
+            assert!(asks(words), "{words}");
+        }
+        for words in ["status -o table", "json", "status --output", "-o jsonl"] {
+            assert!(!asks(words), "{words}");
+        }
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {

@@ -31,6 +31,18 @@ pub(super) enum Node {
     },
 }
 
+impl Node {
+    pub(super) fn target(&self) -> &Target {
+        match self {
+            Self::Add(args) => &args.target,
+            Self::Set(args) => &args.target,
+            Self::Remove(args) => &args.target,
+            Self::Accept(args) => &args.target,
+            Self::List { target } => target,
+        }
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(super) struct AddArgs {
     /// The node's stable name: 1 to 64 of A-Z a-z 0-9 . _ -
@@ -96,7 +108,7 @@ pub(super) struct UnstageArgs {
     /// The number of a staged edit, or a node's name; all edits without it.
     what: Option<String>,
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
 }
 
 pub(super) fn add(args: AddArgs, format: Format) -> Result<Exit, Failure> {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::exit::{Exit, Failure};
+use super::exit::{ErrorText, Exit, Failure};
 use crate::admin::API_VERSION;
 
 /// In which form a verb answers.
@@ -53,6 +53,26 @@ pub fn json<T: Serialize>(kind: &'static str, epoch: Option<u64>, body: &T) -> R
 /// does not end for that.
 pub fn say(words: impl fmt::Display) {
     let _unheard = writeln!(io::stderr().lock(), "{words}");
+}
+
+/// Says at stderr why a verb did not do what it was told: in words, or as one line of JSON.
+pub(super) fn fail(failure: &Failure, format: Format) {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        error: ErrorText<'a>,
+    }
+    let envelope = Envelope {
+        api_version: API_VERSION,
+        kind: "Error",
+        epoch: None,
+        body: &Body {
+            error: failure.error(),
+        },
+    };
+    match (format, serde_json::to_string(&envelope)) {
+        (Format::Json, Ok(text)) => say(text),
+        (Format::Json, Err(_)) | (Format::Table, _) => say(failure),
+    }
 }
 
 /// Prints text and a line end. A reader that went away (`| head`) is no failure.

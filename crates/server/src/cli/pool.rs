@@ -37,7 +37,7 @@ pub(super) struct SetArgs {
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     step: Option<u8>,
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
 }
 
 pub(super) fn set(args: &SetArgs, format: Format) -> Result<Exit, Failure> {

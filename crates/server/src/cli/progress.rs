@@ -20,6 +20,7 @@ pub(super) struct Progress {
 struct Shown {
     bar: ProgressBar,
     state: String,
+    waits: String,
 }
 
 impl Progress {
@@ -60,12 +61,18 @@ impl Progress {
             } else {
                 0.0
             };
+            let waits = one.waiting.as_ref();
+            let waits = waits.map_or_else(String::new, |why| format!("  waits: {why}"));
             shown.bar.set_message(format!(
-                "{:<9} {} keys, {}, {rate:.0} keys/s",
+                "{:<9} {} keys, {}, {rate:.0} keys/s{waits}",
                 one.state,
                 count(one.keys_moved),
                 bytes(one.bytes),
             ));
+            if !self.terminal && shown.waits != waits && !waits.is_empty() {
+                output::say(format_args!("{}{waits}", one.source));
+            }
+            shown.waits = waits;
         }
     }
 
@@ -86,6 +93,7 @@ impl Shown {
         Self {
             bar,
             state: String::new(),
+            waits: String::new(),
         }
     }
 }

@@ -11,6 +11,8 @@ use ureq::Agent;
 use ureq::http::Response;
 
 use super::exit::{Exit, Failure};
+use super::given::Given;
+use super::output;
 use crate::admin::refusal::RefusalBody;
 use crate::up::data_dir::{ADMIN_ADDRESS, ADMIN_TOKEN, DataDir, LOCK};
 
@@ -47,6 +49,8 @@ pub struct Server {
     named_in: Option<PathBuf>,
     /// Where a token was looked for.
     token_sought: Option<PathBuf>,
+    /// By which options a person named it.
+    given: Given,
     agent: Agent,
 }
 
@@ -79,6 +83,7 @@ impl Target {
         Ok(Server {
             named_in,
             token_sought: Some(self.dir.join(ADMIN_TOKEN)),
+            given: Given::of(self),
             ..Server::new(&address, token)
         })
     }
@@ -110,6 +115,7 @@ impl Server {
             token,
             named_in: None,
             token_sought: None,
+            given: Given::default(),
             agent,
         }
     }
@@ -154,7 +160,8 @@ impl Server {
         let body = body.map_err(|error| self.unanswered(&error))?;
         if status.is_success() {
             let value = serde_json::from_str(&body).map_err(|_| strange(&self.base))?;
-            return Ok(Answer { value });
+            let given = self.given.clone();
+            return Ok(Answer { value, given });
         }
         match serde_json::from_str::<RefusalBody>(&body) {
             Ok(refused) => Err(refused.error.into()),
@@ -192,6 +199,11 @@ impl Server {
         std::fs::read_to_string(lock).ok()?.trim().parse().ok()
     }
 
+    /// A failure with the options that name this server behind what to type next.
+    pub(super) fn told(&self, failure: &Failure) -> Failure {
+        failure.told(&self.given)
+    }
+
     fn unanswered(&self, error: &ureq::Error) -> Failure {
         if matches!(error, ureq::Error::Protocol(_)) {
             return strange(&self.base);
@@ -224,6 +236,7 @@ impl Server {
 #[derive(Clone, Debug)]
 pub struct Answer {
     value: Value,
+    given: Given,
 }
 
 impl Answer {
@@ -231,6 +244,11 @@ impl Answer {
     #[must_use]
     pub fn text(&self) -> String {
         format!("{:#}", self.value)
+    }
+
+    /// Prints what to type next, at the end of what a person reads.
+    pub(super) fn line_next(&self, next: &str) -> Result<(), Failure> {
+        output::line(&format!("\n{}", self.given.told(next)))
     }
 
     /// The document as a known kind.

@@ -66,11 +66,11 @@ pub struct Ended {
     pub servers: Vec<String>,
 }
 
-/// Ends everything that runs on the folder. Nothing left is success.
+/// Ends everything that runs on the folder. Nothing left is success; none where nothing was ever started.
 ///
 /// # Errors
 /// The first thing that does not end; what could be ended was.
-pub fn down(dir: &DataDir) -> Result<Ended, DownError> {
+pub fn down(dir: &DataDir) -> Result<Option<Ended>, DownError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -79,12 +79,12 @@ pub fn down(dir: &DataDir) -> Result<Ended, DownError> {
         .block_on(end(dir))
 }
 
-async fn end(dir: &DataDir) -> Result<Ended, DownError> {
+async fn end(dir: &DataDir) -> Result<Option<Ended>, DownError> {
     let mut ended = Ended::default();
     let kept = Settings::kept(dir);
-    if matches!(kept, Ok(None)) && !dir.path().join(LOCK).exists() {
-        // Nothing was ever started on it.
-        return Ok(ended);
+    let unused = matches!(kept, Ok(None)) && !dir.path().join(LOCK).exists();
+    if unused && dir.nodes()?.is_empty() {
+        return Ok(None);
     }
     // Whoever opens the record for writing holds the folder.
     let _held = match FileStore::open(dir.path(), FileOptions::default()) {
@@ -124,7 +124,7 @@ async fn end(dir: &DataDir) -> Result<Ended, DownError> {
     }
     match failed {
         Some(error) => Err(error.into()),
-        None => Ok(ended),
+        None => Ok(Some(ended)),
     }
 }
 

@@ -72,9 +72,27 @@ pub enum FirstError {
         /// What was asked for.
         asked: Kind,
     },
+    /// The pool on this folder has another number of nodes than is asked for.
+    #[error(
+        "the pool on this folder has {}, not {asked}: leave --nodes out, which is for a new folder, and add or remove one with: clockwise node add|remove ID",
+        counted(*kept)
+    )]
+    OtherNodes {
+        /// How many are asked for.
+        asked: u16,
+        /// How many it has.
+        kept: usize,
+    },
     /// The system's random source failed.
     #[error("no random bytes: {0}")]
     Random(getrandom::Error),
+}
+
+fn counted(nodes: usize) -> String {
+    match nodes {
+        1 => "1 node".to_owned(),
+        nodes => format!("{nodes} nodes"),
+    }
 }
 
 /// What a start begins with.
@@ -110,11 +128,8 @@ pub(super) async fn settle(
                 return Err(FirstError::OtherPlacement { kept, asked });
             }
             let kept = record.membership().nodes.len();
-            if wish.nodes.is_some_and(|asked| usize::from(asked) != kept) {
-                tracing::warn!(
-                    nodes = kept,
-                    "the folder has its nodes; add one with: clockwise node add ID"
-                );
+            if let Some(asked) = wish.nodes.filter(|asked| usize::from(*asked) != kept) {
+                return Err(FirstError::OtherNodes { asked, kept });
             }
             let pasts = resume(&record, dir, fleet).await?;
             Ok(First { record, pasts })

@@ -26,7 +26,7 @@ use super::fleet::{Fleet, Which};
 use super::own_thread::OwnThread;
 use super::parts::{Part, Parts};
 use super::redis_server::{Persist, RedisServers};
-use super::settings::{Engine, Settings, SettingsError};
+use super::settings::{ClientLogin, Engine, Settings, SettingsError};
 use super::signals::Signals;
 use super::{continued, process, retire, terms, views};
 use crate::admin::calls::calls;
@@ -70,8 +70,8 @@ pub struct UpOptions {
     pub persist: Option<Persist>,
     /// Threads of the router.
     pub workers: Option<u16>,
-    /// A file with the password that clients must give.
-    pub password_file: Option<PathBuf>,
+    /// What clients must give.
+    pub clients: ClientLogin,
 }
 
 /// Where a running `up` is found.
@@ -189,15 +189,17 @@ impl Ground {
         {
             return Err(SettingsError::Gone.into());
         }
-        let settings = Settings::choose(&dir, options.engine, options.persist)?;
+        let settings = Settings::choose(&dir, options.engine, options.persist, &options.clients)?;
         if settings.engine == Engine::Embedded && options.wish.scripts {
             return Err(UpError::NoScripts);
         }
         if settings.engine == Engine::Embedded && options.persist.is_some() {
             return Err(UpError::NoPersistence);
         }
-        let password = options.password_file.as_deref();
-        let client_password = password.map(Password::from_file).transpose()?;
+        let client_password = match &options.clients {
+            ClientLogin::PasswordOf(file) => Some(Password::from_file(file)?),
+            ClientLogin::Unsaid | ClientLogin::Nothing => None,
+        };
         check_free(Listens::Clients, options.listen)?;
         check_free(Listens::Admin, options.admin)?;
         let pool_key = PoolKey::load_or_create(&dir.path().join(POOL_KEY))?;
@@ -479,7 +481,7 @@ mod tests {
             engine: Some(Engine::Embedded),
             persist: None,
             workers: Some(1),
-            password_file: None,
+            clients: ClientLogin::Unsaid,
         }
     }
 

@@ -36,6 +36,20 @@ pub struct Settings {
     pub engine: Engine,
     /// What redis-servers keep.
     pub persist: Persist,
+    /// Whether clients had to give a password at the last start. The password itself is not kept.
+    #[serde(default)]
+    pub password: bool,
+}
+
+/// What clients have to give.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientLogin {
+    /// Nothing, unless it was a password at the last start on the folder: then it must be said what.
+    Unsaid,
+    /// Nothing.
+    Nothing,
+    /// The password that is in this file.
+    PasswordOf(PathBuf),
 }
 
 /// Why a folder's settings cannot be used.
@@ -52,9 +66,14 @@ pub enum SettingsError {
         /// What was asked for.
         asked: Engine,
     },
+    /// Clients had a password, and it is not said whether they still have one.
+    #[error(
+        "clients of this folder's pool give a password: name its file with --password-file FILE, or let everybody in with --no-password"
+    )]
+    PasswordUnsaid,
     /// A folder that has been used does not say what its nodes are.
     #[error(
-        "{FILE} is gone from a folder that has a record: say what its nodes are, with --engine redis or --engine embedded"
+        "{FILE} is gone from a folder that has a record: say what its nodes are, with --engine redis or --engine embedded, and name the file of the clients' password, if they had one, with --password-file"
     )]
     Gone,
     /// The file is damaged.
@@ -79,11 +98,13 @@ impl Settings {
     /// Persistence may be changed by asking: servers that start from then on follow it.
     ///
     /// # Errors
-    /// When another engine is asked for than the folder has.
+    /// When another engine is asked for than the folder has, or clients had a password and nobody says whether
+    /// they are to have one.
     pub fn choose(
         dir: &DataDir,
         engine: Option<Engine>,
         persist: Option<Persist>,
+        clients: &ClientLogin,
     ) -> Result<Self, SettingsError> {
         let kept = Self::kept(dir)?;
         if let (Some(Self { engine: kept, .. }), Some(asked)) = (kept, engine)
@@ -97,7 +118,18 @@ impl Settings {
         let persist = persist
             .or(kept.map(|kept| kept.persist))
             .unwrap_or(Persist::Aof);
-        Ok(Self { engine, persist })
+        let password = match clients {
+            ClientLogin::Unsaid if kept.is_some_and(|kept| kept.password) => {
+                return Err(SettingsError::PasswordUnsaid);
+            }
+            ClientLogin::Unsaid | ClientLogin::Nothing => false,
+            ClientLogin::PasswordOf(_) => true,
+        };
+        Ok(Self {
+            engine,
+            persist,
+            password,
+        })
     }
 
     /// Keeps them for the next start on the folder.
@@ -137,23 +169,51 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let dir = DataDir::create(scratch.path()).unwrap();
         assert_eq!(Settings::kept(&dir).unwrap(), None);
-        let first = Settings::choose(&dir, Some(Engine::Redis), None).unwrap();
+        let choose =
+            |engine, persist| Settings::choose(&dir, engine, persist, &ClientLogin::Unsaid);
+        let first = choose(Some(Engine::Redis), None).unwrap();
         assert_eq!(
             first,
             Settings {
                 engine: Engine::Redis,
-                persist: Persist::Aof
+                persist: Persist::Aof,
+                password: false,
             }
         );
         first.keep(&dir).unwrap();
-        assert_eq!(Settings::choose(&dir, None, None).unwrap(), first);
-        let other = Settings::choose(&dir, Some(Engine::Embedded), None);
+        assert_eq!(choose(None, None).unwrap(), first);
+        let other = choose(Some(Engine::Embedded), None);
         assert!(
             matches!(other, Err(SettingsError::OtherEngine { .. })),
             "{other:?}"
         );
-        let none = Settings::choose(&dir, None, Some(Persist::None)).unwrap();
+        let none = choose(None, Some(Persist::None)).unwrap();
         none.keep(&dir).unwrap();
         assert_eq!(Settings::kept(&dir).unwrap(), Some(none));
+    }
+
+    #[test]
+    fn a_pool_with_a_password_is_not_opened_by_saying_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = DataDir::create(scratch.path()).unwrap();
+        let start = |clients: &ClientLogin| {
+            let chosen = Settings::choose(&dir, None, None, clients)?;
+            chosen.keep(&dir)?;
+            Ok::<bool, SettingsError>(chosen.password)
+        };
+        let with = ClientLogin::PasswordOf(PathBuf::from("file"));
+        assert!(!start(&ClientLogin::Unsaid).unwrap(), "a new folder");
+        assert!(start(&with).unwrap());
+        let told = start(&ClientLogin::Unsaid).unwrap_err().to_string();
+        for way in ["--password-file", "--no-password"] {
+            assert!(told.contains(way), "{told}");
+        }
+        assert!(start(&with).unwrap());
+        assert!(!start(&ClientLogin::Nothing).unwrap());
+        assert!(!start(&ClientLogin::Unsaid).unwrap(), "as it was left");
+        // As versions before this one wrote it.
+        let old = "{\"engine\":\"redis\",\"persist\":\"aof\"}";
+        dir.write(FILE, old).unwrap();
+        assert!(!start(&ClientLogin::Unsaid).unwrap());
     }
 }

@@ -85,6 +85,65 @@ fn a_change_goes_on_by_itself_after_a_kill() {
 }
 
 #[test]
+fn a_record_that_cannot_be_written_is_named_and_the_change_goes_on_once_it_can() {
+    let cluster = loaded("none");
+    with_a_slow_join(&cluster);
+    // What no privilege writes to.
+    let in_the_way = cluster.dir().join("record.json.tmp");
+    wait_until("the way is barred", || {
+        std::fs::create_dir(&in_the_way).is_ok()
+    });
+    assert_eq!(cluster.run(&FAST).exit, 6, "an operator is told too");
+    wait_until("it is told", || {
+        let moves = moves(&cluster);
+        assert_eq!(moves["outcome"], json!("running"), "{moves:#}");
+        moves.to_string().contains("record.json: ")
+    });
+    let status = cluster.run(&["status", "--check"]);
+    assert_eq!(status.exit, 4, "{status:?}");
+    for words in ["record.json: ", "os error", "goes on by itself"] {
+        assert!(status.stdout.contains(words), "{words}: {status:?}");
+    }
+    std::fs::remove_dir(in_the_way).unwrap();
+    assert_eq!(cluster.run(&FAST).exit, 0);
+    let followed = cluster
+        .run(&["moves", "--watch", "-o", "json"])
+        .json("Moves");
+    assert_eq!(followed["outcome"], json!("done"), "{followed:#}");
+    assert_eq!(cluster.run(&["status", "--check"]).exit, 0);
+    all_keys_answer(&mut cluster.client());
+}
+
+#[test]
+fn moves_say_how_much_there_is_and_how_long_it_takes() {
+    let cluster = loaded("none");
+    with_a_slow_join(&cluster);
+    wait_until("there is a rate", || {
+        let moves = moves(&cluster);
+        let expected = moves["keys_expected"].as_u64().unwrap_or_default();
+        let percent = moves["percent"].as_f64().unwrap_or(-1.0);
+        assert!(percent < 100.0, "{moves:#}");
+        // A quarter of the keys moves, more or less.
+        (KEYS / 8..KEYS / 2).contains(&u32::try_from(expected).unwrap())
+            && percent > 0.0
+            && moves["eta_seconds"].as_u64() > Some(0)
+    });
+    let text = cluster.run(&["moves"]).stdout;
+    for words in [" % of about ", " keys/s, ", " s to go"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert_eq!(cluster.run(&FAST).exit, 0);
+    let ended = cluster
+        .run(&["moves", "--watch", "-o", "json"])
+        .json("Moves");
+    assert_eq!(
+        (&ended["percent"], &ended["eta_seconds"]),
+        (&json!(100.0), &Value::Null)
+    );
+    assert_eq!(ended["keys_moved"], ended["keys_expected"]);
+}
+
+#[test]
 fn a_second_apply_is_refused_with_what_runs() {
     let cluster = loaded("none");
     with_a_slow_join(&cluster);
@@ -94,6 +153,11 @@ fn a_second_apply_is_refused_with_what_runs() {
             .exit,
         0,
         "staging goes on"
+    );
+    let plan = cluster.run(&["plan"]);
+    assert!(
+        plan.stdout.contains("\nrefused: ") && !plan.stdout.contains("clockwise apply"),
+        "what is refused is not to be applied: {plan:?}"
     );
     let second = cluster.run(&["apply"]);
     assert_eq!(second.exit, 5, "{second:?}");
@@ -108,6 +172,8 @@ fn an_aborted_change_leaves_everything_where_it_was() {
     let aborted = cluster.run(&["abort", "--wait", "-o", "json"]);
     // Whether it was still under way is a matter of milliseconds; either way nothing is lost.
     if aborted.exit == 0 {
+        let dropped = "staged no more: add node-4 at ";
+        assert!(aborted.stderr.contains(dropped), "{aborted:?}");
         assert_eq!(aborted.json("Moves")["outcome"], json!("undone"));
         assert_eq!(nodes(&cluster), ["node-1", "node-2", "node-3"]);
         wait_until("its server ends", || cluster.servers().len() == 3);
@@ -150,7 +216,8 @@ fn an_interrupted_wait_leaves_the_work_to_the_server() {
     let words = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{words}");
     assert!(
-        words.contains("goes on in the server") && words.contains("clockwise moves --watch"),
+        words.contains("goes on in the server")
+            && words.contains(&cluster.suggested("moves", "--watch")),
         "{words}"
     );
     assert_eq!(cluster.run(&FAST).exit, 0);

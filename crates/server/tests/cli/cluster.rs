@@ -151,6 +151,11 @@ impl Cluster {
         run(&words)
     }
 
+    /// A verb of ours as it is suggested to whoever named the folder.
+    pub(crate) fn suggested(&self, verb: &str, rest: &str) -> String {
+        format!("clockwise {verb} --dir {} {rest}", self.dir().display())
+    }
+
     /// A client of its router.
     pub(crate) fn client(&self) -> redis::Connection {
         let client =

@@ -69,19 +69,19 @@ fn takes_writes(client: &mut Connection) {
 
 /// What a person is told about a target that nobody vouches for, and what it takes to decide.
 fn is_closed_until_accepted(cluster: &Cluster) {
-    let next = "clockwise node accept node-4";
+    let next = cluster.suggested("node accept", "node-4");
     wait_until("the node is found closed", || {
         let status = cluster.run(&["status"]);
-        status.stdout.contains("node node-4 lets no clients in") && status.stdout.contains(next)
+        status.stdout.contains("node node-4 lets no clients in") && status.stdout.contains(&next)
     });
     assert_eq!(cluster.run(&["status", "--check"]).exit, 4);
     wait_until("cleaning has stopped", || {
         moves(cluster)["outcome"] == json!("stopped")
     });
-    assert!(cluster.run(&["moves"]).stdout.contains(next));
+    assert!(cluster.run(&["moves"]).stdout.contains(&next));
     let watched = cluster.run(&["moves", "--watch"]);
     assert_eq!(watched.exit, 4, "{watched:?}");
-    assert!(watched.stderr.contains(next), "{watched:?}");
+    assert!(watched.stderr.contains(&next), "{watched:?}");
 
     let asked = cluster.run(&["node", "accept", "node-4"]);
     assert_eq!(asked.exit, 7, "{asked:?}");
@@ -97,10 +97,18 @@ fn is_closed_until_accepted(cluster: &Cluster) {
     let mistyped = cluster.run(&["node", "accept", "node-4", "--confirm", "node-1"]);
     assert_eq!(mistyped.exit, 7, "{mistyped:?}");
     let closed = cluster.run(&["status", "-o", "json"]).json("Status");
-    assert_eq!(closed["next"], json!(next), "nothing was done yet");
+    assert_eq!(
+        closed["next"],
+        json!("clockwise node accept node-4"),
+        "nothing was done yet"
+    );
 
     let accepted = cluster.run(&["node", "accept", "node-4", "--confirm", "node-4"]);
     assert_eq!(accepted.exit, 0, "{accepted:?}");
+    assert!(
+        !accepted.stdout.contains("node accept"),
+        "it has been decided: {accepted:?}"
+    );
 }
 
 #[test]
@@ -160,10 +168,8 @@ fn a_target_whose_server_was_killed_waits_for_a_person_and_then_goes_on() {
 fn a_target_whose_server_was_killed_gives_back_what_it_has_once_it_is_accepted() {
     let cluster = with_a_killed_target();
     wait_until("the node is found closed", || {
-        cluster
-            .run(&["status"])
-            .stdout
-            .contains("node accept node-4")
+        let next = cluster.suggested("node accept", "node-4");
+        cluster.run(&["status"]).stdout.contains(&next)
     });
     assert_eq!(cluster.run(&["abort"]).exit, 0);
     is_closed_until_accepted(&cluster);

@@ -1,5 +1,6 @@
 //! `up` and `down`: starting, ending, being killed, finding again what was left.
 
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -138,6 +139,12 @@ fn down_ends_what_is_left_and_nothing_left_is_success() {
         (second.exit, second.stdout.lines().next()),
         (0, Some("nothing was running"))
     );
+    assert_eq!(second.stderr, "", "this one is a data folder");
+    // What says so may be lost with what it says; its servers' folders are a trace too.
+    for name in ["up.json", "lock"] {
+        std::fs::remove_file(data(folder.path()).join(name)).unwrap();
+    }
+    assert_eq!(end_servers(folder.path()).stderr, "");
     assert!(servers(folder.path()).is_empty());
 }
 
@@ -157,9 +164,23 @@ fn down_ends_a_running_up() {
 #[test]
 fn down_of_a_folder_that_never_was_is_success() {
     let folder = tempfile::tempdir().unwrap();
-    let down = end_servers(&folder.path().join("never"));
-    assert_eq!(down.exit, 0, "{down:?}");
+    let told = |folder: &Path| {
+        let down = end_servers(folder);
+        assert_eq!(down.exit, 0, "{down:?}");
+        assert!(
+            down.stderr.contains("is no data folder of clockwise"),
+            "{down:?}"
+        );
+        assert!(!down.stdout.contains("clockwise up"), "{down:?}");
+    };
+    told(&folder.path().join("never"));
     assert!(!folder.path().join("never").exists(), "and it makes none");
+    let strangers = data(folder.path());
+    std::fs::create_dir(&strangers).unwrap();
+    std::fs::write(strangers.join("notes"), "of somebody else").unwrap();
+    told(folder.path());
+    let files = std::fs::read_dir(strangers).unwrap();
+    assert_eq!(files.count(), 1, "and it leaves what is there as it is");
 }
 
 #[test]
@@ -207,6 +228,17 @@ fn a_port_in_use_is_named_and_no_server_stays() {
     assert_eq!((up.exit, up.stdout.as_str()), (1, ""));
     assert!(up.stderr.contains(&address), "{up:?}");
     assert!(servers(folder.path()).iter().all(|(_, pid)| !lives(*pid)));
+}
+
+#[test]
+fn a_folder_keeps_its_number_of_nodes() {
+    let folder = Cluster::start(&["--nodes", "2"]).end();
+    let up = refused_up(folder.path(), &["--nodes", "3"]);
+    assert_eq!((up.exit, up.stdout.as_str()), (1, ""), "{up:?}");
+    for words in ["has 2 nodes, not 3", "clockwise node add"] {
+        assert!(up.stderr.contains(words), "{words}: {up:?}");
+    }
+    Cluster::start_on(folder, &["--nodes", "2"]);
 }
 
 #[test]

@@ -97,7 +97,10 @@ fn numbers_that_are_none_are_told_with_one_that_is() {
     let long = u64::MAX.to_string();
     for (args, words) in [
         (&["throttle", "--bytes", "0.5MiB"][..], "such as 512KiB"),
-        (&["throttle", "--keys", "-1"], "such as 512KiB"),
+        (&["throttle", "--keys", "-1"], "such as 5000"),
+        (&["throttle", "--keys", "abc"], "whole number of keys"),
+        (&["route", "--hex", "zz"], "two hexadecimal digits"),
+        (&["route", "--hex", "abc"], "two hexadecimal digits"),
         (&["node", "add", "n", "--weight", "-1"], "weight"),
         (&["node", "set", "n", "--weight", "-1"], "weight"),
         (&["bench", "--value-bytes", &long], "not in 1..=16777216"),

@@ -80,6 +80,44 @@ fn clients_give_the_password_of_the_file_that_only_its_owner_may_read() {
     assert!(auth(&mut client, "open-sesam").is_err());
     assert_eq!(auth(&mut client, "open-sesame").unwrap(), "OK");
     assert_eq!(set(&mut client).unwrap(), "OK");
+
+    let bench = |password: &[&str]| {
+        let load = [
+            "bench",
+            "--seconds",
+            "1",
+            "--connections",
+            "2",
+            "--keys",
+            "200",
+        ];
+        cluster.run(&[&load, password].concat())
+    };
+    let locked_out = bench(&[]);
+    assert_eq!(locked_out.exit, 1, "{locked_out:?}");
+    assert!(
+        locked_out.stderr.contains("--password-file FILE"),
+        "{locked_out:?}"
+    );
+    let wrong = folder.path().join("wrong");
+    fs::write(&wrong, "open-sesam\n").unwrap();
+    fs::set_permissions(&wrong, fs::Permissions::from_mode(0o600)).unwrap();
+    let wrong = bench(&["--password-file", wrong.to_str().unwrap()]);
+    assert_eq!(wrong.exit, 1, "{wrong:?}");
+    assert!(!wrong.stderr.contains("open-sesam"), "{wrong:?}");
+    let loaded = bench(&["--password-file", path]);
+    assert_eq!(loaded.exit, 0, "{loaded:?}");
+
+    let kept = cluster.end();
+    let unsaid = refused_up(kept.path(), &[]);
+    assert_eq!(unsaid.exit, 1, "{unsaid:?}");
+    for way in ["--password-file", "--no-password"] {
+        assert!(unsaid.stderr.contains(way), "{way}: {unsaid:?}");
+    }
+    let both = refused_up(kept.path(), &["--no-password", "--password-file", path]);
+    assert_eq!(both.exit, 2, "{both:?}");
+    let open = Cluster::start_on(kept, &["--no-password"]);
+    assert_eq!(set(&mut open.client()).unwrap(), "OK");
 }
 
 #[test]

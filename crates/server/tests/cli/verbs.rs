@@ -120,6 +120,7 @@ fn status_and_route_have_the_names_that_scripts_rely_on() {
         .json("Route");
     assert_eq!(hex["position"], route["position"], "the same key in digits");
 
+    let dir = format!(" --dir {}", cluster.dir().display());
     for verb in [
         &["status"][..],
         &["route", "user:42"],
@@ -131,8 +132,8 @@ fn status_and_route_have_the_names_that_scripts_rely_on() {
         assert_eq!(run.exit, 0, "{run:?}");
         let last = run.stdout.trim_end().lines().last().unwrap_or_default();
         assert!(
-            verb[0] == "route" || last.contains("clockwise "),
-            "{verb:?} ends with what to type: {last}"
+            verb[0] == "route" || last.contains(&dir),
+            "{verb:?} ends with what to type, for the same folder: {last}"
         );
     }
 }
@@ -153,10 +154,14 @@ fn edits_are_staged_planned_and_taken_back() {
     assert_eq!(staged["staged"].as_array().map(Vec::len), Some(2));
     has(&staged["staged"][0], &["id", "text", "edit"]);
 
-    // The other two have no domain yet: the plan shows why it could not be applied.
+    // The other two have no domain yet: it is said at once, and the plan shows why it could not be applied.
+    assert!(staged["refused"].is_string(), "{staged:#}");
+    let told = cluster.run(&["staged"]).stdout;
+    assert!(told.contains("refused as it stands: "), "{told}");
     assert_ne!(cluster.run(&["plan"]).exit, 0);
     let taken = cluster.run(&["unstage", "2", "-o", "json"]).json("Staged");
     assert_eq!(taken["staged"].as_array().map(Vec::len), Some(1));
+    assert_eq!(taken["refused"], Value::Null);
 
     let plan = cluster.run(&["plan", "--exit-code", "-o", "json"]);
     assert_eq!(plan.exit, 3, "{plan:?}");
@@ -179,7 +184,8 @@ fn edits_are_staged_planned_and_taken_back() {
 
     let text = cluster.run(&["plan"]);
     assert!(
-        text.stdout.contains("clockwise apply --expect-epoch 1"),
+        text.stdout
+            .contains(&cluster.suggested("apply", "--expect-epoch 1")),
         "{text:?}"
     );
 
@@ -187,10 +193,14 @@ fn edits_are_staged_planned_and_taken_back() {
         cluster.run(&["unstage", "-o", "json"]).json("Staged")["staged"],
         json!([])
     );
-    assert_eq!(
-        cluster.run(&["unstage"]).exit,
-        1,
-        "nothing is staged any more"
+    let nothing = cluster.run(&["unstage"]);
+    assert_eq!(nothing.exit, 1, "{nothing:?}");
+    assert!(nothing.stderr.contains("nothing is staged"), "{nothing:?}");
+    let resumed = cluster.run(&["resume"]);
+    assert_eq!(resumed.exit, 0, "{resumed:?}");
+    assert!(
+        resumed.stderr.contains("nothing had stopped"),
+        "{resumed:?}"
     );
 }
 
@@ -253,6 +263,45 @@ fn refusals_have_their_exit_codes() {
     let nobody = crate::program::run(&["status", "--dir", "/nowhere"]);
     assert_eq!(nobody.exit, 1, "{nobody:?}");
     assert!(nobody.stderr.contains("clockwise up"), "{nobody:?}");
+}
+
+#[test]
+fn with_json_failures_are_json_too() {
+    let cluster = Cluster::start(&["--nodes", "1"]);
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["node", "set", "node-9", "--weight", "2"], 1, "not_found"),
+        (&["node", "remove", "node-1"], 7, "guard"),
+        (&["apply", "--expect-epoch", "99"], 5, "conflict"),
+        (&["node", "add", "bad/name"], 2, "usage"),
+        (&["route", "--hex", "zz"], 2, "usage"),
+        (&["status", "--admin", "127.0.0.1:1"], 1, "failed"),
+    ];
+    for (verb, exit, code) in cases {
+        for json in [&["-o", "json"][..], &["--output=json"]] {
+            let run = cluster.run(&[verb, json].concat());
+            assert_eq!((run.exit, run.stdout.as_str()), (exit, ""), "{run:?}");
+            let told: Value = serde_json::from_str(&run.stderr).unwrap();
+            assert_eq!(
+                (&told["apiVersion"], &told["kind"]),
+                (&json!("clockwise/v1"), &json!("Error"))
+            );
+            let error = &told["error"];
+            assert_eq!(
+                (&error["code"], &error["exit"]),
+                (&json!(code), &json!(exit)),
+                "{run:?}"
+            );
+            assert!(
+                error["message"]
+                    .as_str()
+                    .is_some_and(|words| !words.is_empty())
+            );
+            assert_eq!(run.stderr.trim_end().lines().count(), 1, "{run:?}");
+        }
+    }
+    let unknown = cluster.run(&["node", "set", "node-9", "--weight", "2", "-o", "json"]);
+    let next = cluster.suggested("node list", "");
+    assert!(unknown.stderr.contains(next.trim_end()), "{unknown:?}");
 }
 
 #[test]
