@@ -23,6 +23,8 @@ pub struct Bounds {
     pub timeouts: u8,
     /// Changes, one after the other: there, and back.
     pub changes: u8,
+    /// Whether a restart may lose copies that nobody waited for to be durable.
+    pub copies_are_volatile: bool,
 }
 
 impl Bounds {
@@ -38,6 +40,7 @@ impl Bounds {
         busy_fences: 0,
         timeouts: 0,
         changes: 1,
+        copies_are_volatile: true,
     };
 }
 
@@ -162,6 +165,7 @@ pub const SCENARIOS: [Scenario; 13] = [
         Bounds {
             aborts: 1,
             restarts: 1,
+            copies_are_volatile: false,
             ..QUIET
         },
     ),
@@ -174,3 +178,17 @@ pub const SCENARIOS: [Scenario; 13] = [
         },
     ),
 ];
+
+/// A world in which an invariant does not hold: a change is taken back right after a flip, the old owner's values
+/// are swept to make room for the way back, and the new owner restarts before its copies are durable.
+///
+/// A reverse handoff would have to wait until what its source has survives a restart, as cleaning does.
+pub const OPEN: Scenario = small(
+    "open",
+    Bounds {
+        writes: 0,
+        aborts: 1,
+        restarts: 1,
+        ..QUIET
+    },
+);

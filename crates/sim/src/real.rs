@@ -14,8 +14,8 @@ use clockwise_cluster::handoff::preflight::{
 };
 use clockwise_cluster::handoff::{Admission, Conductor, Entry, Event, Order, Situation, admission};
 use clockwise_cluster::{
-    Apply, Direction, Edit, Generation, HANDOVER_MS_MAX, HandoffState, NewNode, NewPool, Nonce,
-    Record, Step, View,
+    Apply, Direction, Edit, Generation, HANDOVER_MS_MAX, HandoffState, Incarnation, NewNode,
+    NewPool, Nonce, Record, Step, View,
 };
 use clockwise_placement::NodeId;
 
@@ -358,12 +358,17 @@ impl Real {
         self.books.get(books).seen()
     }
 
-    /// A preflight that finds nothing wrong.
-    pub(crate) fn good_facts(&self, source: usize) -> Preflight {
-        let seen = |node: usize| Seen {
+    /// A preflight that finds nothing wrong, unless the source is another run than it has to be.
+    pub(crate) fn facts_of(
+        &self,
+        source: usize,
+        runs: [u8; 2],
+        source_expected: Option<Incarnation>,
+    ) -> Preflight {
+        let seen = |node: usize, run: u8| Seen {
             node: node_id(node),
             facts: Ok(ServerFacts {
-                identity: identity(node, 0),
+                identity: identity(node, run),
                 persistence: Persistence::AppendEverySecond,
                 memory_used_bytes: 0,
                 memory_limit_bytes: None,
@@ -376,11 +381,11 @@ impl Real {
             }),
         };
         Preflight {
-            source: seen(source),
+            source: seen(source, runs[0]),
             source_lost: false,
-            source_expected: None,
+            source_expected,
             targets: vec![TargetFacts {
-                seen: seen(1 - source),
+                seen: seen(1 - source, runs[1]),
                 leaving: false,
                 bytes_expected: 0,
                 canary: Ok(()),

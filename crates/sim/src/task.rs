@@ -98,7 +98,7 @@ const fn whole(task: Task) -> Job {
 /// What happened to a handoff.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Happened {
-    Inspected,
+    Inspected { record: u16, source: u8, target: u8 },
     Opened,
     Record { record: u16, leads: bool },
     Identified { source: u8, target: u8, keys: u8 },
@@ -130,7 +130,16 @@ pub(crate) enum Happened {
 pub(crate) fn event_of(real: &Real, conductor: &Conductor, index: u8, happened: Happened) -> Event {
     let source = real.source_of(conductor, index);
     match happened {
-        Happened::Inspected => Event::Inspected(real.good_facts(source)),
+        Happened::Inspected {
+            record,
+            source: run,
+            target,
+        } => {
+            let entry = real.situation(conductor, index, record, true).entry;
+            let expected = entry.and_then(|entry| entry.source_expected);
+            let facts = real.facts_of(source, [run, target], expected);
+            Event::Inspected(facts)
+        }
         Happened::Opened => Event::Opened,
         Happened::Record { record, leads } => {
             Event::Record(real.situation(conductor, index, record, leads))

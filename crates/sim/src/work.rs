@@ -16,7 +16,14 @@ impl Stage<'_> {
         };
         let (source, target) = self.ends();
         match job.task {
-            Task::Inspect => self.answer(Happened::Inspected),
+            Task::Inspect => {
+                let nodes = self.world.nodes;
+                self.answer(Happened::Inspected {
+                    record: self.me().known,
+                    source: nodes[source].restarts,
+                    target: nodes[target].restarts,
+                });
+            }
             Task::Open(sides) => self.open(sides),
             Task::Identify => return self.identify(source, target),
             Task::Sweep => {
