@@ -109,7 +109,7 @@ async fn a_paused_leader_is_passed_over_and_later_never_takes_a_reader_back() {
 async fn while_etcd_is_away_the_last_record_is_served_and_afterwards_the_newest() {
     let mut server = EtcdServer::start(ServerOptions::default());
     let store = open_with(EtcdOptions {
-        call_timeout: Duration::from_millis(500),
+        call_timeout: Duration::from_secs(2),
         ..options(vec![server.endpoint()])
     });
     let made = make(&store).await;
@@ -155,8 +155,8 @@ async fn a_commit_whose_answer_was_lost_is_unknown_or_is_found_to_have_happened(
         call_timeout: PATIENCE,
         ..options(vec![server.endpoint()])
     });
-    let mut current = make(&hasty).await;
-    wait_for_epoch(&patient, 1).await;
+    let mut current = make(&patient).await;
+    wait_for_epoch(&hasty, 1).await;
     server.pause();
     let unknown = hasty
         .commit(current.revision(), at_epoch(&current, 2), None)

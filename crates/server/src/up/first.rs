@@ -62,30 +62,27 @@ pub enum FirstError {
         /// The option.
         option: &'static str,
     },
-    /// The pool on this folder has another placement than what is asked for.
-    #[error(
-        "the pool on this folder is placed by {kept}: leave --placement out, and change it with: clockwise pool set --placement {asked}"
-    )]
-    OtherPlacement {
-        /// What it has.
-        kept: String,
-        /// What was asked for.
-        asked: Kind,
-    },
-    /// The pool on this folder has another number of nodes than is asked for.
-    #[error(
-        "the pool on this folder has {}, not {asked}: leave --nodes out, which is for a new folder, and add or remove one with: clockwise node add|remove ID",
-        counted(*kept)
-    )]
-    OtherNodes {
-        /// How many are asked for.
-        asked: u16,
-        /// How many it has.
-        kept: usize,
-    },
     /// The system's random source failed.
     #[error("no random bytes: {0}")]
     Random(getrandom::Error),
+}
+
+/// Nodes and placement change while a pool lives, and whoever starts it says the same each time.
+fn say_what_has_changed_since(record: &Record, wish: Wish) {
+    let nodes = record.membership().nodes.len();
+    if let Some(asked) = wish.nodes.filter(|asked| usize::from(*asked) != nodes) {
+        tracing::warn!(
+            "the pool on this folder has {}, not {asked}: --nodes is for a new folder; add or remove one with: clockwise node add|remove ID",
+            counted(nodes)
+        );
+    }
+    let placement = &record.membership().generator;
+    let kind = Placing::of(placement).map(Placing::kind);
+    if let Some(asked) = wish.placement.filter(|asked| kind != Some(*asked)) {
+        tracing::warn!(
+            "the pool on this folder is placed by {placement}: --placement is for a new folder; change it with: clockwise pool set --placement {asked}"
+        );
+    }
 }
 
 fn counted(nodes: usize) -> String {
@@ -121,16 +118,7 @@ pub(super) async fn settle(
                     option: "--scripts",
                 });
             }
-            let kept = &record.membership().generator;
-            let kind = Placing::of(kept).map(Placing::kind);
-            if let Some(asked) = wish.placement.filter(|asked| kind != Some(*asked)) {
-                let kept = kept.to_string();
-                return Err(FirstError::OtherPlacement { kept, asked });
-            }
-            let kept = record.membership().nodes.len();
-            if let Some(asked) = wish.nodes.filter(|asked| usize::from(*asked) != kept) {
-                return Err(FirstError::OtherNodes { asked, kept });
-            }
+            say_what_has_changed_since(&record, wish);
             let pasts = resume(&record, dir, fleet).await?;
             Ok(First { record, pasts })
         }

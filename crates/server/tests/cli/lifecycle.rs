@@ -230,15 +230,19 @@ fn a_port_in_use_is_named_and_no_server_stays() {
     assert!(servers(folder.path()).iter().all(|(_, pid)| !lives(*pid)));
 }
 
+/// A service file says the same at each start, also after a node has joined.
 #[test]
-fn a_folder_keeps_its_number_of_nodes() {
+fn a_folder_keeps_its_number_of_nodes_and_says_so() {
     let folder = Cluster::start(&["--nodes", "2"]).end();
-    let up = refused_up(folder.path(), &["--nodes", "3"]);
-    assert_eq!((up.exit, up.stdout.as_str()), (1, ""), "{up:?}");
+    let cluster = Cluster::start_on(folder, &["--nodes", "3"]);
+    let talk = cluster.talk();
     for words in ["has 2 nodes, not 3", "clockwise node add"] {
-        assert!(up.stderr.contains(words), "{words}: {up:?}");
+        assert!(talk.contains(words), "{words}: {talk}");
     }
-    Cluster::start_on(folder, &["--nodes", "2"]);
+    let status = cluster.run(&["status", "-o", "json"]).json("Status");
+    assert_eq!(status["nodes"].as_array().map(Vec::len), Some(2));
+    let cluster = Cluster::start_on(cluster.end(), &["--nodes", "2"]);
+    assert!(!cluster.talk().contains("has 2 nodes"));
 }
 
 #[test]

@@ -44,6 +44,8 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 const REQUEST_BYTES_MAX: usize = 3 << 20;
 /// After each endpoint was tried in vain.
 const LAP_PAUSE: Duration = Duration::from_millis(100);
+/// Times as long as another attempt a login may take: etcd compares passwords slowly on purpose.
+const LOGIN_FACTOR: u32 = 4;
 /// A password that was changed while we log in costs one more turn.
 const LOGINS_PER_CALL_MAX: usize = 2;
 
@@ -189,13 +191,12 @@ impl Connection {
         create: WatchCreateRequest,
         deadline: Instant,
     ) -> Result<Streaming<WatchResponse>, Trouble> {
-        let until = self.until(deadline);
         let create = WatchRequest {
             create: Some(create),
         };
         // The stream stays open after the request: its end would end the watch.
         let requests = tokio_stream::once(create).chain(tokio_stream::pending());
-        let mut request = self.with_token(member, requests, until).await?;
+        let mut request = self.with_token(member, requests, deadline).await?;
         let leader = MetadataValue::from_static("true");
         request.metadata_mut().insert("hasleader", leader);
         let mut grpc = grpc(member);
@@ -204,7 +205,7 @@ impl Connection {
             let path = PathAndQuery::from_static(WATCH);
             grpc.streaming(request, path, ProstCodec::default()).await
         };
-        let response = within(until, self.attempt_timeout, opening).await?;
+        let response = self.limit(deadline).within(opening).await?;
         Ok(response.into_inner())
     }
 
@@ -217,8 +218,8 @@ impl Connection {
         &self.members[self.current.load(Ordering::Relaxed) % self.members.len()]
     }
 
-    fn until(&self, deadline: Instant) -> Instant {
-        deadline.min(Instant::now() + self.attempt_timeout)
+    fn limit(&self, deadline: Instant) -> Limit {
+        Limit::new(self.attempt_timeout, deadline)
     }
 
     async fn call<Q, A>(
@@ -271,9 +272,8 @@ impl Connection {
         Q: Message + Default + 'static,
         A: Message + Default + 'static,
     {
-        let until = self.until(deadline);
-        let request = self.with_token(member, message, until).await?;
-        self.send(member, path, request, until).await
+        let request = self.with_token(member, message, deadline).await?;
+        self.send(member, path, request, self.limit(deadline)).await
     }
 
     async fn send<Q, A>(
@@ -281,7 +281,7 @@ impl Connection {
         member: &Member,
         path: &'static str,
         request: Request<Q>,
-        until: Instant,
+        limit: Limit,
     ) -> Result<A, Trouble>
     where
         Q: Message + Default + 'static,
@@ -293,7 +293,7 @@ impl Connection {
             let path = PathAndQuery::from_static(path);
             grpc.unary(request, path, ProstCodec::default()).await
         };
-        let response = within(until, self.attempt_timeout, call).await?;
+        let response = limit.within(call).await?;
         Ok(response.into_inner())
     }
 
@@ -301,14 +301,14 @@ impl Connection {
         &self,
         member: &Member,
         message: T,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<Request<T>, Trouble> {
         let mut request = Request::new(message);
         if let Some(user) = &self.user {
             let known = self.token().clone();
             let token = match known {
                 Some(token) => Some(token),
-                None => self.log_in(member, user, until).await?,
+                None => self.log_in(member, user, deadline).await?,
             };
             if let Some(token) = token {
                 request.metadata_mut().insert("token", token);
@@ -322,14 +322,15 @@ impl Connection {
         &self,
         member: &Member,
         user: &EtcdUser,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<Option<Token>, Trouble> {
+        let limit = Limit::new(self.attempt_timeout.saturating_mul(LOGIN_FACTOR), deadline);
         let login = AuthenticateRequest {
             name: user.name.clone(),
             password: user.password.reveal().to_owned(),
         };
         let answer = self
-            .send(member, AUTHENTICATE, Request::new(login), until)
+            .send(member, AUTHENTICATE, Request::new(login), limit)
             .await;
         let answer: AuthenticateResponse = match answer {
             Ok(answer) => answer,
@@ -427,19 +428,30 @@ async fn ready(grpc: &mut Grpc<Channel>) -> Result<(), Status> {
         .map_err(|error| Status::from_error(error.into()))
 }
 
-async fn within<T>(
+/// How long one attempt waits for its answer.
+#[derive(Clone, Copy)]
+struct Limit {
+    of: Duration,
     until: Instant,
-    attempt_timeout: Duration,
-    call: impl Future<Output = Result<T, Status>>,
-) -> Result<T, Trouble> {
-    match timeout_at(until, call).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(status)) => Err(Trouble::from_status(&status)),
-        Err(_) => {
-            let limit_ms = attempt_timeout.as_millis();
-            Err(Trouble::Unanswered(format!(
-                "no answer within {limit_ms} ms"
-            )))
+}
+
+impl Limit {
+    /// From now on, and never beyond the call's own deadline.
+    fn new(of: Duration, deadline: Instant) -> Self {
+        let until = deadline.min(Instant::now() + of);
+        Self { of, until }
+    }
+
+    async fn within<T>(self, call: impl Future<Output = Result<T, Status>>) -> Result<T, Trouble> {
+        match timeout_at(self.until, call).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(status)) => Err(Trouble::from_status(&status)),
+            Err(_) => {
+                let limit_ms = self.of.as_millis();
+                Err(Trouble::Unanswered(format!(
+                    "no answer within {limit_ms} ms"
+                )))
+            }
         }
     }
 }

@@ -34,7 +34,7 @@ pub struct EtcdOptions {
     pub holder: String,
     /// How long a leader that is gone is waited for, in whole seconds.
     pub lease_ttl: Duration,
-    /// After this long without an answer the next endpoint is tried.
+    /// After this long without an answer the next endpoint is tried; a login may take four times as long.
     pub attempt_timeout: Duration,
     /// After this long a call fails.
     pub call_timeout: Duration,
