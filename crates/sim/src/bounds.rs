@@ -76,7 +76,7 @@ const fn large(name: &'static str, bounds: Bounds) -> Scenario {
 const QUIET: Bounds = Bounds::QUIET;
 
 /// The worlds that `model` checks, the small ones first.
-pub const SCENARIOS: [Scenario; 13] = [
+pub const SCENARIOS: [Scenario; 14] = [
     small("quiet", QUIET),
     small(
         "there-and-back",
@@ -130,6 +130,14 @@ pub const SCENARIOS: [Scenario; 13] = [
             writes: 1,
             terms: 2,
             rescues: 1,
+            ..QUIET
+        },
+    ),
+    large(
+        "three-leaders",
+        Bounds {
+            writes: 0,
+            terms: 3,
             ..QUIET
         },
     ),

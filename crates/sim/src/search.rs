@@ -112,3 +112,68 @@ fn digest(state: &impl Hash) -> u64 {
     state.hash(&mut hasher);
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number that grows by one or by three up to an end.
+    struct Stairs {
+        end: u32,
+        forbidden: Option<u32>,
+    }
+
+    impl Model for Stairs {
+        type State = u32;
+        type Action = u32;
+        type Violation = u32;
+
+        fn first(&mut self) -> u32 {
+            0
+        }
+
+        fn next(&mut self, state: &u32, out: &mut Vec<(u32, u32)>) {
+            let steps = [1, 3].map(|step| (step, state + step));
+            out.extend(steps.into_iter().filter(|(_, to)| *to <= self.end));
+        }
+
+        fn violation(&mut self, state: &u32) -> Option<u32> {
+            self.forbidden.filter(|forbidden| forbidden == state)
+        }
+    }
+
+    #[test]
+    fn every_state_is_looked_at_once() {
+        let mut stairs = Stairs {
+            end: 10,
+            forbidden: None,
+        };
+        let found = search(&mut stairs, 100);
+        assert!(found.complete && found.violation.is_none());
+        assert_eq!((found.states, found.transitions, found.depth), (11, 18, 4));
+    }
+
+    #[test]
+    fn the_way_to_a_violation_is_a_shortest_one() {
+        let mut stairs = Stairs {
+            end: 10,
+            forbidden: Some(7),
+        };
+        let found = search(&mut stairs, 100);
+        let (violation, way) = found.violation.expect("7 can be reached");
+        assert_eq!(violation, 7);
+        let sum: u32 = way.iter().map(|step| step.parse::<u32>().unwrap()).sum();
+        assert_eq!((way.len(), sum), (3, 7));
+        assert_eq!(found.depth, 3);
+    }
+
+    #[test]
+    fn a_search_that_was_cut_short_says_so() {
+        let mut stairs = Stairs {
+            end: 10,
+            forbidden: None,
+        };
+        let found = search(&mut stairs, 5);
+        assert!(!found.complete && found.states >= 5);
+    }
+}
