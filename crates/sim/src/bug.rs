@@ -20,6 +20,8 @@ pub enum Bug {
     LastCopiesSkipped,
     /// Copies are taken for durable at once.
     CleanedBeforeDurable,
+    /// What is given back is taken for durable at its source at once.
+    GivenBackBeforeDurable,
     /// Every reader of the record believes that it leads.
     LeadershipNotRead,
     /// Entering a node leaves the users of lower terms there.
@@ -85,6 +87,13 @@ const TORN: Bounds = Bounds {
 };
 /// A change that is taken back.
 const ABORTED: Bounds = Bounds { aborts: 1, ..QUIET };
+/// The same, and a node that restarts.
+const GIVEN_BACK: Bounds = Bounds {
+    writes: 0,
+    aborts: 1,
+    restarts: 1,
+    ..QUIET
+};
 /// A server too busy to fence.
 const BUSY: Bounds = Bounds {
     busy_fences: 1,
@@ -100,7 +109,7 @@ const fn planted(bug: Bug, bounds: Bounds, breaks: Invariant) -> Planted {
 }
 
 /// Every planted bug.
-pub const PLANTED: [Planted; 20] = {
+pub const PLANTED: [Planted; 21] = {
     use Invariant::{
         EpochsOnlyGrow, NoCopyLeftBehind, NoValueResurrected, NoWriteLost, NothingDiffers,
         NothingServedIsRemoved, OneNodeServes, OnlyTheLeaderCommits,
@@ -117,6 +126,7 @@ pub const PLANTED: [Planted; 20] = {
         planted(Bug::LastCopiesSkipped, QUIET, NoValueResurrected),
         planted(Bug::NotHeld, QUIET, OneNodeServes),
         planted(Bug::CleanedBeforeDurable, RESTARTED, NoWriteLost),
+        planted(Bug::GivenBackBeforeDurable, GIVEN_BACK, NoWriteLost),
         planted(Bug::UsersPersisted, RESTARTED, OneNodeServes),
         planted(Bug::AnyRunAdmitted, RESTARTED, NoWriteLost),
         planted(Bug::UsersFromAnOldRead, RESTARTED, OneNodeServes),

@@ -443,6 +443,7 @@ const fn name(task: Task) -> &'static str {
         Task::Open(_) => "open",
         Task::ReadRecord => "read record",
         Task::Identify => "identify",
+        Task::DurableSource => "durable source",
         Task::Sweep => "sweep",
         Task::Track => "track",
         Task::List => "list",

@@ -17,8 +17,6 @@
 //! copies that run while connections leave, replies lost by clients, clocks. A process enters a node again
 //! only when its handoff begins again.
 //!
-//! One way to lose a value is known and [`OPEN`]; the scenarios leave it out, and a test says when it is closed.
-//!
 //! ```
 //! use clockwise_sim::{Bounds, Handover, search};
 //! let found = search(&mut Handover::new(Bounds::QUIET, None), 100_000);
@@ -38,7 +36,7 @@ mod task;
 mod work;
 mod world;
 
-pub use bounds::{Bounds, OPEN, SCENARIOS, Scenario};
+pub use bounds::{Bounds, SCENARIOS, Scenario};
 pub use bug::{Bug, PLANTED, Planted};
 pub use handover::{Action, Handover, Kind, MILESTONES};
 pub use invariant::Invariant;

@@ -6,9 +6,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use clockwise_sim::{
-    Found, Handover, Invariant, OPEN, PLANTED, Planted, SCENARIOS, Scenario, search,
-};
+use clockwise_sim::{Found, Handover, Invariant, PLANTED, Planted, SCENARIOS, Scenario, search};
 
 const USAGE: &str = "usage: clockwise-sim model [SCENARIO] | planted";
 /// More than this would not fit into the memory of a small machine.
@@ -29,11 +27,7 @@ fn main() -> ExitCode {
     }
     let chosen: Vec<&Scenario> = match args[..] {
         ["model"] => SCENARIOS.iter().collect(),
-        ["model", name] => SCENARIOS
-            .iter()
-            .chain([&OPEN])
-            .filter(|one| one.name == name)
-            .collect(),
+        ["model", name] => SCENARIOS.iter().filter(|one| one.name == name).collect(),
         _ => Vec::new(),
     };
     if chosen.is_empty() {

@@ -9,6 +9,16 @@ use crate::task::{Happened, Sides, Task};
 use crate::world::{ABSENT, Look, Stream, index};
 
 impl Stage<'_> {
+    /// What a node has survives a restart from here on.
+    fn durable(&mut self, node: usize, unless: Bug) -> Taken {
+        self.at(node, |stage| {
+            if !stage.has(unless) {
+                stage.world.nodes[node].disk = stage.world.nodes[node].value;
+            }
+            stage.answer(Happened::Durable);
+        })
+    }
+
     /// The next effect of the job that is held.
     pub(crate) fn work(&mut self) -> Taken {
         let Some(job) = self.me().job else {
@@ -44,14 +54,8 @@ impl Stage<'_> {
             Task::CountOld => self.answer(Happened::NoneOld),
             Task::Fence(generation) => return self.fence(source, generation),
             Task::Barrier => return self.barrier(),
-            Task::Durable => {
-                return self.at(target, |stage| {
-                    if !stage.has(Bug::CleanedBeforeDurable) {
-                        stage.world.nodes[target].disk = stage.world.nodes[target].value;
-                    }
-                    stage.answer(Happened::Durable);
-                });
-            }
+            Task::Durable => return self.durable(target, Bug::CleanedBeforeDurable),
+            Task::DurableSource => return self.durable(source, Bug::GivenBackBeforeDurable),
             Task::Clean => return self.clean(source),
             Task::Purge if self.has(Bug::NotPurged) => self.answer(Happened::Cleaned),
             Task::Purge => return self.clean(target),

@@ -210,9 +210,6 @@ impl World {
             return self.take_away(node);
         }
         self.nodes[node].value = value;
-        if !self.left.copies_are_volatile {
-            self.nodes[node].disk = value;
-        }
         self.touch(node);
     }
 

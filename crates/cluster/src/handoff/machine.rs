@@ -38,6 +38,8 @@ pub struct Machine {
     // Whether sessions are open, under a leadership read after they were.
     open: bool,
     inspected: bool,
+    // Whether what the source has is known to survive a restart of it; of one that gives back.
+    source_durable: bool,
     copying: Copying,
     // Some from the commit of `handover` until it is flipped or rolled back.
     handover: Option<Handover>,
@@ -65,6 +67,7 @@ enum Awaiting {
     Sessions,
     Leadership,
     Identities(Check),
+    DurableSource,
     Sweep,
     Tracking,
     Listing,
@@ -99,6 +102,8 @@ enum Awaiting {
 /// What identities are asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Check {
+    BeforeDurableSource,
+    AfterDurableSource,
     Begin,
     BeforeHandover,
     BeforeFlip,
@@ -143,6 +148,7 @@ impl Machine {
             held: Vec::new(),
             open: false,
             inspected: false,
+            source_durable: false,
             copying: Copying::default(),
             handover: None,
             rollbacks: 0,
@@ -270,6 +276,9 @@ impl Machine {
             | Event::Verified { .. } => {
                 self.copy_answer(event, now_ms, out);
             }
+            Event::Durable if self.awaiting == Awaiting::DurableSource => {
+                self.identify(Check::AfterDurableSource, out);
+            }
             Event::Durable | Event::Cleaned { .. } => self.cleaning_answer(&event, out),
             other => self.handover_answer(other, now_ms, out),
         }
@@ -346,6 +355,9 @@ impl Machine {
 
     fn identified(&mut self, found: &Identities, now_ms: u64, out: &mut Vec<Command>) {
         match self.awaiting {
+            Awaiting::Identities(
+                check @ (Check::BeforeDurableSource | Check::AfterDurableSource),
+            ) => self.identified_before_copying(check, found, out),
             Awaiting::Identities(Check::Begin) => self.identified_at_begin(found, out),
             Awaiting::Identities(Check::BeforeHandover) => {
                 self.identified_before_handover(found, out)

@@ -39,6 +39,8 @@ pub enum Command {
     },
     /// Ask every open session which run of which data answers. → [`Event::Identified`]
     Identify,
+    /// Return when what the source has survives a restart of it. → [`Event::Durable`]
+    DurableSource,
     /// Remove keys of the moving set from the targets: none of them can be right. → [`Event::Swept`]
     Sweep,
     /// Start the stream of touched keys and wait until the source confirmed it. → [`Event::Tracking`]

@@ -184,7 +184,7 @@ impl World {
             Command::Barrier => Event::BarrierPassed,
             Command::CopyLast => Event::LastCopied { keys: 1 },
             Command::CompareLast => Event::LastCompared { different: 0 },
-            Command::Durable => Event::Durable,
+            Command::Durable | Command::DurableSource => Event::Durable,
             Command::Clean | Command::Purge(_) => Event::Cleaned {
                 removed: 1,
                 finished: true,

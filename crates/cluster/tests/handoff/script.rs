@@ -263,7 +263,7 @@ impl Script {
             Command::Barrier => Event::BarrierPassed,
             Command::CopyLast => Event::LastCopied { keys: 40 },
             Command::CompareLast => Event::LastCompared { different: 0 },
-            Command::Durable => Event::Durable,
+            Command::Durable | Command::DurableSource => Event::Durable,
             Command::Clean | Command::Purge(_) => Event::Cleaned {
                 removed: 500,
                 finished: true,

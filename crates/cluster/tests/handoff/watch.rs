@@ -1,7 +1,7 @@
 //! A watch beside the machine: it knows the rules of the handoff and nothing of how the machine is written.
 
 use clockwise_cluster::handoff::{Command, Event, HANDOVER_BUDGET_MS};
-use clockwise_cluster::{HandoffId, HandoffKind, Step};
+use clockwise_cluster::{HandoffId, HandoffKind, HandoffState, Step};
 
 use crate::book::Book;
 
@@ -20,6 +20,8 @@ pub(crate) struct Watch {
     handover: Option<(u64, u64)>,
     towards_flip: TowardsFlip,
     durable: bool,
+    source_durable: bool,
+    asked_source: bool,
     as_flipped: bool,
 }
 
@@ -100,6 +102,23 @@ impl Watch {
                     .is_some_and(|(_, began_ms)| now_ms >= began_ms + HANDOVER_BUDGET_MS);
                 assert!(!late, "flipped beyond the budget");
             }
+            Command::Durable => self.asked_source = false,
+            Command::DurableSource => self.asked_source = true,
+            Command::Commit(Step::Copying) => {
+                let gives_back = world.entry(id).is_some_and(|entry| {
+                    entry.kind == HandoffKind::Reverse && entry.state == HandoffState::Planned
+                });
+                assert!(
+                    !gives_back || self.source_durable,
+                    "given back by a server that a restart could empty"
+                );
+            }
+            Command::Sweep => {
+                let begun = world.entry(id).is_some_and(|entry| {
+                    entry.kind == HandoffKind::Lost || entry.state != HandoffState::Planned
+                });
+                assert!(begun, "swept before the copy was to begin");
+            }
             Command::Clean => {
                 assert!(self.durable, "cleaned before the copies were durable");
                 assert!(
@@ -163,11 +182,13 @@ impl Watch {
                     .collect();
                 self.as_flipped = flip == now;
             }
+            Event::Durable if self.asked_source => self.source_durable = true,
             Event::Durable => self.durable = true,
             Event::Cancelled => {
                 *self = Self {
                     deposed: self.deposed,
                     handover: self.handover,
+                    source_durable: self.source_durable,
                     ..Self::default()
                 }
             }

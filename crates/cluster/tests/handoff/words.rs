@@ -49,6 +49,7 @@ pub(crate) fn command(command: &Command) -> String {
         Command::CopyLast => "copy the last keys".to_string(),
         Command::CompareLast => "compare the last keys".to_string(),
         Command::Untrack => "untrack".to_string(),
+        Command::DurableSource => "wait until the source is durable".to_string(),
         Command::Durable => "wait until durable".to_string(),
         Command::Clean => "clean a slice".to_string(),
         Command::Purge(lane) => format!("purge a slice of target {}", lane.0),

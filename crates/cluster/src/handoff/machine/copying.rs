@@ -87,6 +87,11 @@ impl Machine {
         } else if self.entry.state == HandoffState::Planned && !self.inspected {
             out.push(Command::Inspect);
             self.awaiting = Awaiting::Inspection;
+        } else if self.entry.state == HandoffState::Planned
+            && self.entry.kind == HandoffKind::Reverse
+            && !self.source_durable
+        {
+            self.make_source_durable(out);
         } else if self.entry.state == HandoffState::Planned && self.entry.kind != HandoffKind::Lost
         {
             self.commit(Step::Copying, out);
@@ -117,6 +122,44 @@ impl Machine {
         }
         self.inspected = true;
         self.go_on(out);
+    }
+
+    /// The targets of what is given back have it still, from before their flip. None of that goes until the
+    /// source, which has it from them, can restart without losing it.
+    fn make_source_durable(&mut self, out: &mut Vec<Command>) {
+        if self.open {
+            self.identify(Check::BeforeDurableSource, out);
+        } else {
+            self.open_party(Party::All, out);
+        }
+    }
+
+    pub(super) fn identified_before_copying(
+        &mut self,
+        check: Check,
+        found: &Identities,
+        out: &mut Vec<Command>,
+    ) {
+        let run = |found: &Identities| {
+            let source = found.source.as_ref();
+            source.map(|(source, _)| source.incarnation.clone())
+        };
+        let before = self.copying.identities.as_ref().and_then(run);
+        let expected = self.entry.source_expected.clone().or(before);
+        if expected.is_some() && run(found) != expected {
+            // Looked at once more it is refused, in the words for that.
+            self.inspected = false;
+            self.interrupt = Some(Interrupt::Restart);
+            return self.cancel(out);
+        }
+        if check == Check::BeforeDurableSource {
+            self.copying.identities = Some(found.clone());
+            out.push(Command::DurableSource);
+            self.awaiting = Awaiting::DurableSource;
+        } else {
+            self.source_durable = true;
+            self.go_on(out);
+        }
     }
 
     pub(super) fn identified_at_begin(&mut self, found: &Identities, out: &mut Vec<Command>) {

@@ -153,6 +153,11 @@ async fn answer(links: Links, command: Command, cursor: u64) -> Result<Answer, F
             Event::OldConnections(count as u64)
         }
         Command::Fence(generation) => return fence(links, generation).await,
+        Command::DurableSource => {
+            let source = links.source()?;
+            source.session.durable().await.at(Server::Source)?;
+            Event::Durable
+        }
         Command::Durable => {
             let targets = links.targets();
             let durable = |(lane, link): &(Lane, Link)| {
