@@ -66,6 +66,11 @@ pub enum SettingsError {
         /// What was asked for.
         asked: Engine,
     },
+    /// The folder's servers would start without the file that has their keys.
+    #[error(
+        "this folder's servers keep their keys in append-only files, and would start empty without them: leave --persist out, or use another folder"
+    )]
+    WouldStartEmpty,
     /// Clients had a password, and it is not said whether they still have one.
     #[error(
         "clients of this folder's pool give a password: name its file with --password-file FILE, or let everybody in with --no-password"
@@ -95,10 +100,8 @@ pub enum SettingsError {
 impl Settings {
     /// What the folder has, or else what is asked for.
     ///
-    /// Persistence may be changed by asking: servers that start from then on follow it.
-    ///
     /// # Errors
-    /// When another engine is asked for than the folder has, or clients had a password and nobody says whether
+    /// When another engine is asked for than the folder has, or no persistence where it has some, or clients had a password and nobody says whether
     /// they are to have one.
     pub fn choose(
         dir: &DataDir,
@@ -111,6 +114,11 @@ impl Settings {
             && kept != asked
         {
             return Err(SettingsError::OtherEngine { kept, asked });
+        }
+        if kept.is_some_and(|kept| kept.engine == Engine::Redis && kept.persist == Persist::Aof)
+            && persist == Some(Persist::None)
+        {
+            return Err(SettingsError::WouldStartEmpty);
         }
         let engine = engine
             .or(kept.map(|kept| kept.engine))
@@ -187,9 +195,25 @@ mod tests {
             matches!(other, Err(SettingsError::OtherEngine { .. })),
             "{other:?}"
         );
-        let none = choose(None, Some(Persist::None)).unwrap();
+    }
+
+    #[test]
+    fn servers_that_have_append_only_files_are_not_started_without_them() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = DataDir::create(scratch.path()).unwrap();
+        let choose =
+            |persist| Settings::choose(&dir, Some(Engine::Redis), persist, &ClientLogin::Unsaid);
+        let none = choose(Some(Persist::None)).unwrap();
         none.keep(&dir).unwrap();
-        assert_eq!(Settings::kept(&dir).unwrap(), Some(none));
+        assert_eq!(choose(None).unwrap(), none);
+        let files = choose(Some(Persist::Aof)).unwrap();
+        files.keep(&dir).unwrap();
+        assert_eq!(choose(None).unwrap(), files);
+        let refused = choose(Some(Persist::None));
+        assert!(
+            matches!(refused, Err(SettingsError::WouldStartEmpty)),
+            "{refused:?}"
+        );
     }
 
     #[test]
