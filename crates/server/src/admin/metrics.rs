@@ -9,9 +9,9 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, extract::State};
-use clockwise_placement::NodeId;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
@@ -144,7 +144,7 @@ impl Snapshot {
     fn nodes(&self, page: &mut Page<'_>) -> fmt::Result {
         let nodes = |of: fn(&NodeStats) -> u64| {
             let nodes = self.router.nodes.iter();
-            nodes.map(move |(id, node)| ([("node", id.as_str())], of(node)))
+            nodes.map(move |(id, node)| ([("node", id.to_string())], of(node)))
         };
         page.counters(
             "node_requests",
@@ -165,7 +165,7 @@ impl Snapshot {
         page.gauges(
             "node_open",
             "Whether a node lets its clients in",
-            doors.map(|(id, door)| ([("node", id.as_str())], open(door))),
+            doors.map(|(id, door)| ([("node", id.to_string())], open(door))),
         )
     }
 
@@ -196,7 +196,7 @@ impl Snapshot {
             let handoffs = change.into_iter().flat_map(|change| &change.handoffs);
             handoffs.map(move |handoff| {
                 let state = handoff.state.to_string();
-                let labels = [("source", source(handoff).to_string()), ("state", state)];
+                let labels = [("source", handoff.id.source.to_string()), ("state", state)];
                 (labels, of(handoff))
             })
         };
@@ -236,75 +236,70 @@ fn open(door: &Door) -> u64 {
     matches!(door, Door::Open { .. }).into()
 }
 
-fn source(handoff: &HandoffProgress) -> &NodeId {
-    &handoff.id.source
-}
-
 /// The page that is being written, one family of numbers after another.
 struct Page<'a>(DescriptorEncoder<'a>);
 
-type Label = (&'static str, String);
+type Labels<const N: usize> = [(&'static str, String); N];
 
 impl Page<'_> {
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        let gauge = ConstGauge::new(signed(value));
-        let encoder = self
-            .0
-            .encode_descriptor(name, help, None, gauge.metric_type())?;
-        gauge.encode(encoder)
+        self.one(name, help, None, &ConstGauge::new(signed(value)))
     }
 
     fn seconds(&mut self, name: &str, help: &str, milliseconds: u64) -> fmt::Result {
         let seconds = std::time::Duration::from_millis(milliseconds).as_secs_f64();
-        let gauge = ConstGauge::new(seconds);
-        let unit = Some(&Unit::Seconds);
-        let encoder = self
-            .0
-            .encode_descriptor(name, help, unit, gauge.metric_type())?;
-        gauge.encode(encoder)
+        self.one(name, help, Some(&Unit::Seconds), &ConstGauge::new(seconds))
     }
 
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        let counter = ConstCounter::new(value);
-        let encoder = self
-            .0
-            .encode_descriptor(name, help, None, counter.metric_type())?;
-        counter.encode(encoder)
+        self.one(name, help, None, &ConstCounter::new(value))
     }
 
     fn gauges<const N: usize>(
         &mut self,
         name: &str,
         help: &str,
-        values: impl Iterator<Item = ([(&'static str, impl AsRef<str>); N], u64)>,
+        values: impl Iterator<Item = (Labels<N>, u64)>,
     ) -> fmt::Result {
-        let kind = ConstGauge::new(0_i64).metric_type();
-        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
-        for (labels, value) in values {
-            let gauge = ConstGauge::new(signed(value));
-            gauge.encode(family.encode_family(&owned(labels))?)?;
-        }
-        Ok(())
+        let values = values.map(|(labels, value)| (labels, ConstGauge::new(signed(value))));
+        self.each(name, help, MetricType::Gauge, values)
     }
 
     fn counters<const N: usize>(
         &mut self,
         name: &str,
         help: &str,
-        values: impl Iterator<Item = ([(&'static str, impl AsRef<str>); N], u64)>,
+        values: impl Iterator<Item = (Labels<N>, u64)>,
     ) -> fmt::Result {
-        let kind = ConstCounter::new(0_u64).metric_type();
+        let values = values.map(|(labels, value)| (labels, ConstCounter::new(value)));
+        self.each(name, help, MetricType::Counter, values)
+    }
+
+    fn one(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        metric: &impl EncodeMetric,
+    ) -> fmt::Result {
+        let kind = metric.metric_type();
+        metric.encode(self.0.encode_descriptor(name, help, unit, kind)?)
+    }
+
+    /// One metric for each set of labels. The family stands there also where there is none.
+    fn each<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        metrics: impl Iterator<Item = (Labels<N>, impl EncodeMetric)>,
+    ) -> fmt::Result {
         let mut family = self.0.encode_descriptor(name, help, None, kind)?;
-        for (labels, value) in values {
-            let counter = ConstCounter::new(value);
-            counter.encode(family.encode_family(&owned(labels))?)?;
+        for (labels, metric) in metrics {
+            metric.encode(family.encode_family(&labels)?)?;
         }
         Ok(())
     }
-}
-
-fn owned<const N: usize>(labels: [(&'static str, impl AsRef<str>); N]) -> [Label; N] {
-    labels.map(|(name, value)| (name, value.as_ref().to_owned()))
 }
 
 fn signed(value: u64) -> i64 {

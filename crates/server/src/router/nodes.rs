@@ -15,7 +15,7 @@ use mio::event::Event;
 
 use super::limits::NODE_READ_BYTES;
 use super::mailbox::Message;
-use super::node_link::{Answered, Credential, Front, Login, Lost, NodeLink, Unmatched};
+use super::node_link::{Answered, Credential, Front, InFlight, Login, Lost, NodeLink, Unmatched};
 use super::refusal;
 use super::worker::{Parked, Turn, Worker, lane_of, link_token};
 
@@ -303,32 +303,13 @@ impl Worker {
                 return Ok(false);
             };
             let mut at = 0;
-            loop {
-                let (reply, answered) = match link.front(&scratch[at..])? {
-                    Front::Nothing => break,
-                    Front::Passed(bytes) => {
-                        at += bytes;
-                        continue;
-                    }
-                    Front::Reply(reply) if !link.is_open() => {
-                        at += reply.len();
-                        log_in(link, reply)?;
-                        continue;
-                    }
-                    Front::Reply(reply) => {
-                        at += reply.len();
-                        (reply, link.answered(reply)?)
-                    }
-                    Front::TooLong { rest, whole } => {
-                        at += rest;
-                        (&[][..], link.answered_too_long(whole)?)
-                    }
-                };
-                let Answered::Whole {
+            while let Some(heard) = hear(link, scratch, &mut at)? {
+                let Heard::Answer {
                     request,
                     bytes: sent,
+                    reply,
                     words,
-                } = answered
+                } = heard
                 else {
                     continue;
                 };
@@ -445,8 +426,63 @@ impl Worker {
     }
 }
 
+/// What a node has said that concerns somebody.
+pub(super) enum Heard<'a> {
+    /// It has let us in.
+    Open,
+    /// The answer to a request of so many bytes; in other words, where the node's say too little.
+    Answer {
+        request: InFlight,
+        bytes: usize,
+        reply: &'a [u8],
+        words: Option<Vec<u8>>,
+    },
+}
+
+/// Takes the next of what has arrived from `at` on, passing over what concerns nobody.
+pub(super) fn hear<'a>(
+    link: &mut NodeLink,
+    arrived: &'a [u8],
+    at: &mut usize,
+) -> Result<Option<Heard<'a>>, LinkError> {
+    loop {
+        let (reply, answered) = match link.front(&arrived[*at..])? {
+            Front::Nothing => return Ok(None),
+            Front::Passed(bytes) => {
+                *at += bytes;
+                continue;
+            }
+            Front::Reply(reply) => {
+                *at += reply.len();
+                if !link.is_open() {
+                    log_in(link, reply)?;
+                    return Ok(Some(Heard::Open));
+                }
+                (reply, link.answered(reply)?)
+            }
+            Front::TooLong { rest, whole } => {
+                *at += rest;
+                (&[][..], link.answered_too_long(whole)?)
+            }
+        };
+        if let Answered::Whole {
+            request,
+            bytes,
+            words,
+        } = answered
+        {
+            return Ok(Some(Heard::Answer {
+                request,
+                bytes,
+                reply,
+                words,
+            }));
+        }
+    }
+}
+
 /// Takes the answer to `HELLO`.
-pub(super) fn log_in(link: &mut NodeLink, reply: &[u8]) -> Result<(), LinkError> {
+fn log_in(link: &mut NodeLink, reply: &[u8]) -> Result<(), LinkError> {
     match link.log_in(reply) {
         Login::Done => Ok(()),
         Login::Denied => Err(LinkError::Denied),

@@ -1,6 +1,7 @@
 //! `up` and `down`: starting, ending, being killed, finding again what was left.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -293,4 +294,23 @@ fn without_an_engine_nothing_needs_to_be_installed() {
         status.success() && took < Duration::from_secs(10),
         "{status} after {took:?}"
     );
+}
+
+/// README's first command names no binary: cargo takes the only one that is some package's default.
+#[test]
+fn cargo_run_from_the_root_is_clockwise() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .current_dir(root)
+        .args(["metadata", "--no-deps", "--offline", "--locked"])
+        .args(["--format-version", "1"])
+        .output()
+        .unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let defaults: Vec<_> = packages
+        .filter_map(|package| package["default_run"].as_str())
+        .collect();
+    assert_eq!(defaults, ["clockwise"]);
 }

@@ -9,8 +9,8 @@ use mio::event::Event;
 use super::{OwnLink, Stage, Watch};
 use crate::router::client::Pause;
 use crate::router::limits::OWN_LINK_REST_MS;
-use crate::router::node_link::{Answered, Front, NodeLink};
-use crate::router::nodes::{LinkError, log_in};
+use crate::router::node_link::NodeLink;
+use crate::router::nodes::{Heard, LinkError, hear};
 use crate::router::refusal;
 use crate::router::worker::{Turn, Worker, place_of};
 
@@ -277,31 +277,13 @@ fn read_into(
         };
         read.heard = true;
         let mut at = 0;
-        loop {
-            let (reply, answered) = match link.front(&scratch[at..])? {
-                Front::Nothing => break,
-                Front::Passed(bytes) => {
-                    at += bytes;
-                    continue;
+        while let Some(heard) = hear(link, scratch, &mut at)? {
+            read.news = Some(match heard {
+                Heard::Open => News::Open,
+                Heard::Answer { reply, words, .. } => {
+                    News::Answer(words.unwrap_or_else(|| reply.to_vec()))
                 }
-                Front::Reply(reply) if !link.is_open() => {
-                    at += reply.len();
-                    log_in(link, reply)?;
-                    read.news = Some(News::Open);
-                    continue;
-                }
-                Front::Reply(reply) => {
-                    at += reply.len();
-                    (reply, link.answered(reply)?)
-                }
-                Front::TooLong { rest, whole } => {
-                    at += rest;
-                    (&[][..], link.answered_too_long(whole)?)
-                }
-            };
-            if let Answered::Whole { words, .. } = answered {
-                read.news = Some(News::Answer(words.unwrap_or_else(|| reply.to_vec())));
-            }
+            });
         }
         link.keep(scratch, at);
         if !received.more {
