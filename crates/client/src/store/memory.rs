@@ -1,14 +1,16 @@
 //! A record that lives and dies with the process: for tests, simulations and trying things out.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use clockwise_cluster::{Record, Revision, Term};
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::leaders::Leaders;
 use super::published::Published;
+use super::registry::{Keeping, Listing, RETRY_PAUSE, Registrant, Registration, Registry};
 use super::transition::{check_commit, opens_epoch};
 use super::{
     CommitError, HISTORY_EPOCHS_MAX, HistoryCopy, LeadError, Leadership, ReadError, Store,
@@ -42,6 +44,8 @@ struct State {
     record: Option<Arc<Record>>,
     history: VecDeque<HistoryCopy>,
     leaders: Leaders,
+    /// Entries of those who are registered, by id.
+    registrants: BTreeMap<String, Vec<u8>>,
     /// The highest term ever begun.
     term: u64,
     fault: Fault,
@@ -178,5 +182,43 @@ impl Store for MemoryStore {
         let state = self.state();
         state.reach_to_read()?;
         Ok(state.history.iter().cloned().collect())
+    }
+}
+
+#[async_trait]
+impl Registry for MemoryStore {
+    fn register(&self, who: Registrant) -> Registration {
+        Registration::start(who, |keeping| self.clone().keep_registered(keeping))
+    }
+
+    async fn registered(&self) -> Result<Listing, ReadError> {
+        let state = self.state();
+        state.reach_to_read()?;
+        let mut listing = Listing::default();
+        for (id, entry) in &state.registrants {
+            listing.take(|| id.clone(), entry);
+        }
+        Ok(listing)
+    }
+}
+
+impl MemoryStore {
+    async fn keep_registered(self, mut keeping: Keeping) {
+        let id = keeping.id().to_owned();
+        loop {
+            let written = {
+                let mut state = self.state();
+                state.reach_to_read().map(|()| {
+                    state.registrants.insert(id.clone(), keeping.bytes());
+                })
+            };
+            let retry = written.is_err();
+            keeping.settle(written);
+            tokio::select! {
+                more = keeping.changed() => if !more { break },
+                () = sleep(RETRY_PAUSE), if retry => {}
+            }
+        }
+        self.state().registrants.remove(&id);
     }
 }

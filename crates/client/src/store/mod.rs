@@ -20,6 +20,7 @@ mod leaders;
 mod memory;
 mod next;
 mod published;
+mod registry;
 mod transition;
 
 #[cfg(test)]
@@ -38,6 +39,10 @@ pub use etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls, EtcdUser};
 pub use file::{FileOptions, FileStore};
 pub use memory::{Fault, MemoryStore};
 pub use next::{COMMITS_MAX, NextError, commit_next};
+pub use registry::{
+    Listing, REGISTERED_MAX, Registered, Registrant, RegistrantKind, Registration, Registry,
+    RoutesBy,
+};
 
 /// How many epochs a store keeps beside the record itself.
 pub const HISTORY_EPOCHS_MAX: usize = 16;

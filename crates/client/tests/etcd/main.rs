@@ -5,6 +5,7 @@ mod access;
 mod content;
 mod faults;
 mod leaders;
+mod registrations;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ fn options(endpoints: Vec<String>) -> EtcdOptions {
         endpoints,
         check_interval: Duration::from_millis(100),
         lease_ttl: Duration::from_secs(2),
+        registration_ttl: Duration::from_secs(2),
         ..EtcdOptions::default()
     }
 }

@@ -14,6 +14,7 @@ use super::answer::{Answer, Envelope, Moves, NodeList, Plan, Route, StagedList, 
 use super::call::{
     AcceptCall, ApplyCall, EmptyCall, StageCall, StartCall, ThrottleCall, UnstageCall,
 };
+use super::clients::ClientList;
 use super::http::parse;
 use super::metrics;
 use super::refusal::{Code, Refusal};
@@ -28,6 +29,7 @@ pub fn calls(service: Arc<Service>) -> Router {
         .route("/status", get(status))
         .route("/nodes", get(nodes).post(start_node))
         .route("/route", get(route))
+        .route("/clients", get(clients))
         .route("/staged", get(staged))
         .route("/stage", post(stage))
         .route("/unstage", post(unstage))
@@ -105,6 +107,11 @@ fn from_hex(digits: &str) -> Result<Vec<u8>, Refusal> {
         _ => None,
     };
     pairs.map(|pair| byte(pair).ok_or_else(wrong)).collect()
+}
+
+async fn clients(State(service): Shared) -> Reply<ClientList> {
+    let (record, clients) = service.clients().await?;
+    reply(&record, clients)
 }
 
 async fn staged(State(service): Shared) -> Reply<StagedList> {

@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod call;
 pub mod calls;
+pub mod clients;
 mod guard;
 pub mod http;
 mod look;

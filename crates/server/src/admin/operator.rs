@@ -180,7 +180,7 @@ fn no_pool() -> Refusal {
     Refusal::new(Code::NotFound, "the store holds no pool".to_owned())
 }
 
-fn unread(error: &ReadError) -> Refusal {
+pub(super) fn unread(error: &ReadError) -> Refusal {
     Refusal::new(Code::StoreUnreachable, error.to_string())
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use clockwise_client::store::ReadError;
+use clockwise_client::store::{ReadError, Registry, RoutesBy};
 use clockwise_cluster::{Address, ApplyError, Edit, Epoch, Held, Node, Record, Unstage, View};
 use clockwise_placement::{Domain, NodeId};
 use futures_util::future::join_all;
@@ -13,7 +13,8 @@ use tokio::time::timeout;
 
 use super::answer::{Moves, NodeStatus, Plan, Route, Status};
 use super::call::{AcceptCall, ApplyCall, StartCall};
-use super::operator::{Operator, now_ms};
+use super::clients::{self, Bracket, ClientList};
+use super::operator::{Operator, now_ms, unread};
 use super::refusal::{Code, Refusal};
 use super::{look, moves};
 use crate::driver::{Driver, NodeAddress, NodeFacts};
@@ -31,6 +32,8 @@ const SERVER_ENDS_WITHIN: Duration = Duration::from_secs(5);
 pub struct Service {
     /// Changes the record.
     pub operator: Operator,
+    /// Where those who route by the record say so.
+    pub registry: Arc<dyn Registry>,
     /// Looks at nodes.
     pub driver: Arc<dyn Driver>,
     /// What the router counts; nothing once it is gone.
@@ -187,6 +190,26 @@ impl Service {
         let view = self.view_of(&record)?;
         let route = look::route(&record, &view, key);
         Ok((record, route))
+    }
+
+    /// Who routes by the record, and who of them is behind or differs.
+    pub(super) async fn clients(&self) -> Result<(Arc<Record>, ClientList), Refusal> {
+        let before = self.routes_by(&*self.operator.record().await?)?;
+        let listing = self.registry.registered().await;
+        let listing = listing.map_err(|error| unread(&error))?;
+        let record = self.operator.record().await?;
+        let after = self.routes_by(&record)?;
+        let bracket = Bracket { before, after };
+        Ok((record, clients::compare(listing, bracket)))
+    }
+
+    /// What whoever has this record routes by, or a later one that is here by now.
+    fn routes_by(&self, record: &Record) -> Result<RoutesBy, Refusal> {
+        let newest = Arc::clone(&self.views.borrow());
+        if newest.epoch() >= record.epoch() {
+            return Ok(RoutesBy::from(&*newest));
+        }
+        Ok(RoutesBy::from(&self.view_of(record)?))
     }
 
     /// What `apply` would do.

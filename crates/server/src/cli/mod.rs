@@ -5,6 +5,7 @@
 mod algorithms;
 mod bench;
 mod change;
+mod clients;
 pub mod exit;
 mod given;
 mod interrupt;
@@ -59,6 +60,8 @@ enum Verb {
     Owner(look::KeyArgs),
     /// Explains where a key is and why.
     Route(look::KeyArgs),
+    /// Shows who routes by the pool's record, and who of them is behind.
+    Clients(clients::ClientsArgs),
     /// Stages changes of nodes, lists them, and accepts one that came back.
     #[command(subcommand)]
     Node(node::Node),
@@ -145,6 +148,7 @@ impl Verb {
             Self::Measure(_) | Self::Sim(_) | Self::Completions { .. } => return Given::default(),
             Self::Status(args) => &args.target,
             Self::Owner(args) | Self::Route(args) => &args.target,
+            Self::Clients(args) => &args.target,
             Self::Node(node) => node.target(),
             Self::Pool(pool::Pool::Set(args)) => &args.target,
             Self::Staged { target } => target,
@@ -167,6 +171,7 @@ fn dispatch(verb: Verb, format: Format) -> Result<Exit, Failure> {
         Verb::Status(args) => look::status(&args, format),
         Verb::Owner(args) => look::owner(&args, format),
         Verb::Route(args) => look::route(&args, format),
+        Verb::Clients(args) => clients::clients(&args, format),
         Verb::Node(node::Node::Add(args)) => node::add(args, format),
         Verb::Node(node::Node::Set(args)) => node::set(args, format),
         Verb::Node(node::Node::Remove(args)) => node::remove(args, format),

@@ -15,6 +15,7 @@ pub mod placing;
 mod port;
 pub mod process;
 pub mod redis_server;
+mod registered;
 mod retire;
 pub mod run;
 pub mod settings;

@@ -26,6 +26,7 @@ use super::fleet::{Fleet, Which};
 use super::own_thread::OwnThread;
 use super::parts::{Part, Parts};
 use super::redis_server::{Persist, RedisServers};
+use super::registered::Registrations;
 use super::settings::{ClientLogin, Engine, Settings, SettingsError};
 use super::signals::Signals;
 use super::{continued, process, retire, terms, views};
@@ -268,6 +269,7 @@ struct Cluster {
     mover: OwnThread,
     admin: AdminServer,
     ending: watch::Sender<bool>,
+    registrations: Registrations,
     tasks: Vec<AbortHandle>,
     parts: Parts,
 }
@@ -300,9 +302,11 @@ impl Cluster {
         ground
             .dir
             .write(LISTEN_ADDRESS, &router.addr().to_string())?;
+        let registrations = Registrations::begin(&*ground.store, &router, views.clone());
         let ending = watch::Sender::new(false);
         let service = Service {
             operator: Operator::new(Arc::clone(&store)),
+            registry: Arc::clone(&ground.store) as _,
             driver,
             router: Arc::downgrade(&router),
             fleet: ground.fleet.clone(),
@@ -329,6 +333,7 @@ impl Cluster {
             mover,
             admin,
             ending,
+            registrations,
             tasks,
             parts,
         })
@@ -363,6 +368,7 @@ impl Cluster {
         // From here on they are meant to end.
         drop(self.parts);
         self.admin.stop(CALLS_END_WITHIN).await;
+        self.registrations.end().await;
         match unshared(self.router).await {
             Some(router) => router.drain(DRAIN_WITHIN).await,
             None => tracing::warn!("clients are cut off: somebody still looks at the router"),

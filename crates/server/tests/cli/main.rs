@@ -5,6 +5,7 @@
 mod admin;
 mod bad_input;
 mod changes;
+mod clients;
 mod cluster;
 mod continued;
 mod damage;

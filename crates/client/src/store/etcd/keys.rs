@@ -5,6 +5,7 @@
 //! <prefix>/<pool>/history/<epoch>  the first record of each of the last 16 epochs
 //! <prefix>/<pool>/term             the highest term of leadership ever begun
 //! <prefix>/<pool>/leader/<name>    who leads under which term; ends with the leader's lease
+//! <prefix>/<pool>/clients/<id>     who routes by which epoch; ends with their lease
 //! ```
 //!
 //! A term is a counter of ours and no revision of etcd: those go back when a copy is restored.
@@ -57,6 +58,14 @@ impl Keys {
 
     pub(super) fn leader(&self, name: &str) -> Bytes {
         format!("{}leader/{name}", self.pool).into()
+    }
+
+    pub(super) fn registrants(&self) -> Bytes {
+        format!("{}clients/", self.pool).into()
+    }
+
+    pub(super) fn registrant(&self, id: &str) -> Bytes {
+        format!("{}clients/{id}", self.pool).into()
     }
 }
 

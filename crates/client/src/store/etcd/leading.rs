@@ -55,21 +55,26 @@ pub(super) struct Guard {
 
 /// A lease, and until when it lasts at least by our own clock.
 #[derive(Debug, Clone, Copy)]
-struct Lease {
-    id: i64,
-    until: Instant,
+pub(super) struct Lease {
+    pub(super) id: i64,
+    pub(super) until: Instant,
     ttl: Duration,
 }
 
 impl Lease {
     /// `asked` before the request left: the lease cannot have begun earlier.
-    fn new(granted: &LeaseResponse, asked: Instant) -> Lease {
+    pub(super) fn new(granted: &LeaseResponse, asked: Instant) -> Lease {
         let ttl = Duration::from_secs(u64::try_from(granted.ttl_s).unwrap_or(0));
         Lease {
             id: granted.id,
             until: asked + ttl,
             ttl,
         }
+    }
+
+    /// When it should be renewed next.
+    pub(super) fn renew_at(&self) -> Instant {
+        self.until - self.ttl + self.ttl / RENEWALS_PER_LEASE
     }
 }
 
@@ -333,7 +338,7 @@ impl Shared {
 
     /// Why it is lost.
     async fn renew_until_lost(&self, guard: &Guard, mut lease: Lease) -> String {
-        let mut renew_at = lease.until - lease.ttl + lease.ttl / RENEWALS_PER_LEASE;
+        let mut renew_at = lease.renew_at();
         loop {
             sleep_until(renew_at.min(lease.until)).await;
             let asked = Instant::now();
@@ -344,7 +349,7 @@ impl Shared {
             match self.renew(guard, lease).await {
                 Ok(Some(renewed)) => {
                     lease = Lease::new(&renewed, asked);
-                    renew_at = asked + lease.ttl / RENEWALS_PER_LEASE;
+                    renew_at = lease.renew_at();
                 }
                 Ok(None) => return "etcd ended its lease".to_owned(),
                 Err(failure) => {
@@ -418,7 +423,7 @@ impl Shared {
     }
 
     /// If that fails it runs out by itself.
-    async fn end_lease(&self, id: i64) {
+    pub(super) async fn end_lease(&self, id: i64) {
         if let Err(failure) = self.connection.revoke(id, self.deadline()).await {
             tracing::debug!(why = failure.why, "a lease was left to run out");
         }

@@ -21,6 +21,7 @@ mod leading;
 mod options;
 mod pause;
 mod proto;
+mod registering;
 mod watching;
 
 #[cfg(test)]
@@ -38,6 +39,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::published::Published;
+use super::registry::{Listing, Registrant, Registration, Registry};
 use super::{CommitError, HistoryCopy, LeadError, Leadership, OpenError, ReadError, Store};
 use connection::Connection;
 use head::Seen;
@@ -89,6 +91,7 @@ struct Shared {
     leads_asked: AtomicU64,
     holder: String,
     lease_ttl_s: i64,
+    registration_ttl_s: i64,
     call_timeout: Duration,
     check_interval: Duration,
     reread_interval: Duration,
@@ -171,6 +174,7 @@ impl Shared {
             nonce: nonce.iter().map(|byte| format!("{byte:02x}")).collect(),
             leads_asked: AtomicU64::new(0),
             lease_ttl_s: options.lease_ttl_s(),
+            registration_ttl_s: options.registration_ttl_s(),
             holder: options.holder,
             call_timeout: options.call_timeout,
             check_interval: options.check_interval,
@@ -228,5 +232,17 @@ impl Store for EtcdStore {
 
     async fn history(&self) -> Result<Vec<HistoryCopy>, ReadError> {
         self.shared.history().await
+    }
+}
+
+#[async_trait]
+impl Registry for EtcdStore {
+    fn register(&self, who: Registrant) -> Registration {
+        let shared = Arc::clone(&self.shared);
+        Registration::start(who, |keeping| shared.keep_registered(keeping))
+    }
+
+    async fn registered(&self) -> Result<Listing, ReadError> {
+        self.shared.registered().await
     }
 }

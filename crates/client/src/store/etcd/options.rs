@@ -34,6 +34,9 @@ pub struct EtcdOptions {
     pub holder: String,
     /// How long a leader that is gone is waited for, in whole seconds.
     pub lease_ttl: Duration,
+    /// How long somebody who is registered and gone stays listed, in whole seconds. Each of them
+    /// renews three times in it, which costs etcd a renewal and a read.
+    pub registration_ttl: Duration,
     /// After this long without an answer the next endpoint is tried; a login may take four times as long.
     pub attempt_timeout: Duration,
     /// After this long a call fails.
@@ -53,6 +56,7 @@ impl Default for EtcdOptions {
             user: None,
             holder: format!("process {}", std::process::id()),
             lease_ttl: Duration::from_secs(5),
+            registration_ttl: Duration::from_secs(10),
             attempt_timeout: Duration::from_millis(500),
             call_timeout: Duration::from_secs(5),
             check_interval: Duration::from_secs(1),
@@ -120,12 +124,14 @@ impl EtcdOptions {
             let why = format!("more than {HOLDER_BYTES_MAX} bytes");
             return Err(refused("holder", why));
         }
-        if !(LEASE_TTL_MIN..=LEASE_TTL_MAX).contains(&self.lease_ttl) {
-            let why = format!(
-                "{:?} is not between {LEASE_TTL_MIN:?} and {LEASE_TTL_MAX:?}",
-                self.lease_ttl
-            );
-            return Err(refused("lease_ttl", why));
+        for (what, ttl) in [
+            ("lease_ttl", self.lease_ttl),
+            ("registration_ttl", self.registration_ttl),
+        ] {
+            if !(LEASE_TTL_MIN..=LEASE_TTL_MAX).contains(&ttl) {
+                let why = format!("{ttl:?} is not between {LEASE_TTL_MIN:?} and {LEASE_TTL_MAX:?}");
+                return Err(refused(what, why));
+            }
         }
         for (what, duration) in [
             ("attempt_timeout", self.attempt_timeout),
@@ -141,8 +147,11 @@ impl EtcdOptions {
     }
 
     pub(super) fn lease_ttl_s(&self) -> i64 {
-        let whole = self.lease_ttl.as_secs() + u64::from(self.lease_ttl.subsec_nanos() > 0);
-        i64::try_from(whole).expect("checked: at most an hour")
+        whole_seconds(self.lease_ttl)
+    }
+
+    pub(super) fn registration_ttl_s(&self) -> i64 {
+        whole_seconds(self.registration_ttl)
     }
 
     /// One endpoint as it is connected to.
@@ -186,6 +195,11 @@ impl EtcdOptions {
             _ => Err(refused("write http:// or https://".to_owned())),
         }
     }
+}
+
+fn whole_seconds(ttl: Duration) -> i64 {
+    let whole = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+    i64::try_from(whole).expect("checked: at most an hour")
 }
 
 impl EtcdTls {

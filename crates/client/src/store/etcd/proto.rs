@@ -22,6 +22,9 @@ pub(super) struct KeyValue {
     pub(super) mod_revision: i64,
     #[prost(bytes = "bytes", tag = "5")]
     pub(super) value: Bytes,
+    /// The lease that the key ends with; zero without one.
+    #[prost(int64, tag = "6")]
+    pub(super) lease: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Enumeration)]
@@ -69,6 +72,12 @@ pub(super) struct RangeResponse {
     pub(super) header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
     pub(super) kvs: Vec<KeyValue>,
+    /// There are keys of the range behind these, over the limit.
+    #[prost(bool, tag = "3")]
+    pub(super) more: bool,
+    /// How many keys the range has in all.
+    #[prost(int64, tag = "4")]
+    pub(super) count: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -5,6 +5,7 @@
 //! history/<epoch>.json  the first record of each of the last 16 epochs
 //! term.json             the highest term of leadership ever begun
 //! lock                  held by the process that writes
+//! clients/              who routes by the record; see `registering`
 //! ```
 //!
 //! A file is replaced by writing a temporary one, syncing it, renaming it over the old one and

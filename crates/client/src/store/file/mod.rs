@@ -8,6 +8,7 @@ mod disk;
 mod files;
 mod lock;
 mod poller;
+mod registering;
 
 #[cfg(test)]
 mod crash;
@@ -28,6 +29,7 @@ use tokio::task::spawn_blocking;
 use super::error::last_of_all;
 use super::leaders::Leaders;
 use super::published::Published;
+use super::registry::{Listing, Registrant, Registration, Registry};
 use super::transition::check_commit;
 use super::{
     CommitError, HISTORY_EPOCHS_MAX, HistoryCopy, LeadError, Leadership, OpenError, ReadError,
@@ -251,6 +253,20 @@ impl Store for FileStore {
         history
             .await
             .map_err(|why| ReadError::Unreachable { why })?
+    }
+}
+
+#[async_trait]
+impl Registry for FileStore {
+    fn register(&self, who: Registrant) -> Registration {
+        let folder = self.dir().to_owned();
+        Registration::start(who, |keeping| registering::keep_registered(folder, keeping))
+    }
+
+    async fn registered(&self) -> Result<Listing, ReadError> {
+        let listed = self.blocking(|shared| registering::list(shared.files.dir()));
+        let listed = listed.await.map_err(|why| ReadError::Unreachable { why })?;
+        listed.map_err(unreachable)
     }
 }
 
