@@ -9,7 +9,9 @@ use core::fmt;
 
 use clockwise_placement::NodeId;
 
-use crate::change::{Change, Direction, FlippedTo, Handoff, HandoffId, HandoffKind, HandoffState};
+use crate::change::{
+    Change, Direction, FlippedTo, Handoff, HandoffId, HandoffKind, HandoffState, Report,
+};
 use crate::record::Record;
 use crate::{Generation, Incarnation, InvalidRecord, Nonce};
 
@@ -139,16 +141,32 @@ impl Record {
     /// # Errors
     /// No such handoff in flight.
     pub fn with_counts(&self, id: &HandoffId, counts: Counts) -> Result<Self, StepError> {
-        let change = self.change.as_ref().ok_or(StepError::NoChange)?;
-        let at = change
-            .position(id)
-            .ok_or_else(|| StepError::NoHandoff { id: id.clone() })?;
         let mut next = self.clone();
-        let report = &mut next.change.as_mut().expect("found above").handoffs[at].report;
+        let report = next.report_mut(id)?;
         report.keys_moved = counts.keys_moved;
         report.bytes = counts.bytes;
         report.mismatches = counts.mismatches;
         Ok(next)
+    }
+
+    /// The record in which a handoff's longest hold is at least this. The record's own times end when a flip
+    /// is sent to the store, and clients wait until it is answered: only whoever sent it has seen that.
+    ///
+    /// # Errors
+    /// No such handoff in flight.
+    pub fn with_hold(&self, id: &HandoffId, hold_ms: u64) -> Result<Self, StepError> {
+        let mut next = self.clone();
+        let report = next.report_mut(id)?;
+        report.hold_ms_max = report.hold_ms_max.max(hold_ms);
+        Ok(next)
+    }
+
+    fn report_mut(&mut self, id: &HandoffId) -> Result<&mut Report, StepError> {
+        let change = self.change.as_mut().ok_or(StepError::NoChange)?;
+        let at = change
+            .position(id)
+            .ok_or_else(|| StepError::NoHandoff { id: id.clone() })?;
+        Ok(&mut change.handoffs[at].report)
     }
 
     /// The record in which a node's clients use another credential. The caller begins the epoch.

@@ -449,7 +449,7 @@ impl fmt::Display for Refusal {
             } => {
                 write!(
                     f,
-                    "{target} has {bytes_free} bytes free for an expected {bytes_expected}"
+                    "{target} has memory for {bytes_free} more bytes, and {bytes_expected} are expected"
                 )
             }
             Self::TargetLeaves { target } => {

@@ -217,18 +217,25 @@ pub(super) fn throttle(record: &Record) -> Throttle {
     }
 }
 
-/// A plan as it is answered: all its fields, and the same for a person.
-pub(super) fn plan(plan: &clockwise_cluster::Plan) -> Result<Plan, serde_json::Error> {
+/// A plan as it is answered: all its fields with what the servers have against it, and the same for a person.
+pub(super) fn plan(
+    plan: &clockwise_cluster::Plan,
+    preflight: Vec<String>,
+) -> Result<Plan, serde_json::Error> {
     let mut fields = match serde_json::to_value(plan)? {
         serde_json::Value::Object(fields) => fields,
         _ => serde_json::Map::new(),
     };
     // The envelope has it.
     fields.remove("epoch");
-    Ok(Plan {
-        text: plan.to_string(),
-        fields,
-    })
+    let mut text = plan.to_string();
+    for why in &preflight {
+        text.push_str("would be refused now: ");
+        text.push_str(why);
+        text.push('\n');
+    }
+    fields.insert("preflight".to_owned(), preflight.into());
+    Ok(Plan { text, fields })
 }
 
 /// The plan of a pool for which nothing is staged.

@@ -118,7 +118,7 @@ impl Operator {
 }
 
 /// The record after `apply`, these users of the nodes allowed to write from then on.
-fn applied(
+pub(super) fn applied(
     record: &Record,
     expected: Option<Epoch>,
     allowed_writers: &[String],

@@ -14,17 +14,19 @@ use tokio::time::timeout;
 use super::answer::{Moves, NodeStatus, Plan, Route, Status};
 use super::call::{AcceptCall, ApplyCall, StartCall};
 use super::clients::{self, Bracket, ClientList};
-use super::operator::{Operator, now_ms, unread};
+use super::operator::{Operator, applied, now_ms, unread};
 use super::refusal::{Code, Refusal};
 use super::{look, moves};
 use crate::driver::{Driver, NodeAddress, NodeFacts};
-use crate::rebalancer::{Door, Progress, RebalancerHandle, preflight};
+use crate::rebalancer::{Door, Progress, RebalancerHandle, Trial, preflight};
 use crate::router::{RouterHandle, RouterStats};
 use crate::up::fleet::Fleet;
 use crate::up::placing::Placing;
 
 /// A look at a node is worth no longer wait: a status without its keys is better than none.
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
+/// What a plan may take to ask every server that takes part whether it could.
+const PREFLIGHT_WITHIN: Duration = Duration::from_secs(5);
 /// How long a server that was started for nothing may take to end.
 const SERVER_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
@@ -229,12 +231,28 @@ impl Service {
         let held = facts.into_iter().filter_map(held).collect();
         let plan = match record.plan(&held) {
             Ok(plan) => {
-                look::plan(&plan).map_err(|error| Refusal::new(Code::Failed, error.to_string()))?
+                let preflight = self.foresee(&record).await;
+                look::plan(&plan, preflight)
+                    .map_err(|error| Refusal::new(Code::Failed, error.to_string()))?
             }
             Err(ApplyError::NothingStaged) => look::empty_plan(),
             Err(error) => return Err(error.into()),
         };
         Ok((record, plan))
+    }
+
+    /// Why the servers, as they are now, would have `apply` refused. Nothing is written to them.
+    async fn foresee(&self, record: &Record) -> Vec<String> {
+        let Ok(next) = applied(record, None, &[]) else {
+            // The plan has said why.
+            return Vec::new();
+        };
+        let looked = preflight(&*self.driver, &next, Trial::None);
+        match timeout(PREFLIGHT_WITHIN, looked).await {
+            Ok(Ok(refusals)) => refusals.iter().map(ToString::to_string).collect(),
+            Ok(Err(error)) => vec![error.to_string()],
+            Err(_) => vec!["not every server answered in time".to_owned()],
+        }
     }
 
     /// Makes what is staged a change, unless a look at the nodes says that it could not be carried out.
@@ -247,7 +265,7 @@ impl Service {
     }
 
     async fn preflight(&self, next: Record) -> Result<Record, Refusal> {
-        let refusals = preflight(&*self.driver, &next).await;
+        let refusals = preflight(&*self.driver, &next, Trial::Canary).await;
         let refusals = refusals.map_err(|error| Refusal::new(Code::Failed, error.to_string()))?;
         if refusals.is_empty() {
             return Ok(next);

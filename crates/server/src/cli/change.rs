@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use clockwise_cluster::HandoffState;
 use serde_json::Value;
 
 use super::exit::{Exit, Failure};
@@ -15,6 +16,8 @@ use crate::admin::answer::{Envelope, Move, Moves, Outcome, Plan, Throttle};
 use crate::admin::call::{ApplyCall, EmptyCall, ThrottleCall};
 
 const LOOK_EVERY: Duration = Duration::from_millis(150);
+/// The state that a move keeps in the record when another one gave back what it had moved.
+const FLIPPED: &str = HandoffState::Flipped.name();
 
 #[derive(Debug, clap::Args)]
 pub(super) struct PlanArgs {
@@ -110,27 +113,22 @@ pub(super) fn plan(args: &PlanArgs, format: Format) -> Result<Exit, Failure> {
     let Envelope {
         epoch, body: plan, ..
     } = answer.parse::<Envelope<Plan>>()?;
-    let pending = plan
-        .fields
-        .get("edits")
-        .and_then(Value::as_array)
-        .is_some_and(|edits| !edits.is_empty());
+    let has = |field: &str| {
+        let list = plan.fields.get(field).and_then(Value::as_array);
+        list.is_some_and(|list| !list.is_empty())
+    };
+    let pending = has("edits");
     match format {
         Format::Json => output::line(&answer.text())?,
         Format::Table => {
             output::line(plan.text.trim_end())?;
             let epoch = epoch.unwrap_or_default();
-            let refused = plan
-                .fields
-                .get("refusals")
-                .and_then(Value::as_array)
-                .is_some_and(|refusals| !refusals.is_empty());
-            answer.line_next(&match (pending, refused) {
-                (true, true) => "It is refused as it stands. Take an edit back with:  clockwise unstage #      Look at what runs with:  clockwise moves".to_owned(),
-                (true, false) => {
-                    format!("Apply it with:  clockwise apply --expect-epoch {epoch} --wait")
-                }
-                (false, _) => "Stage a change with:  clockwise node add|set|remove ID".to_owned(),
+            let apply = format!("clockwise apply --expect-epoch {epoch} --wait");
+            answer.line_next(&match (pending, has("refusals"), has("preflight")) {
+                (true, true, _) => "It is refused as it stands. Take an edit back with:  clockwise unstage #      Look at what runs with:  clockwise moves".to_owned(),
+                (true, false, true) => format!("Mend that, look again with:  clockwise plan      and apply it with:  {apply}"),
+                (true, false, false) => format!("Apply it with:  {apply}"),
+                (false, ..) => "Stage a change with:  clockwise node add|set|remove ID".to_owned(),
             })?;
         }
     }
@@ -221,7 +219,8 @@ fn follow(server: &Server, first: Answer, format: Format) -> Result<Exit, Failur
             Outcome::Running => thread::sleep(LOOK_EVERY),
             Outcome::Stopped => {
                 progress.end();
-                print_moves(&answer, format)?;
+                // Why stands in the failure.
+                print_moves_with(&answer, format, Reasons::LeftOut)?;
                 return Err(stopped(&moves));
             }
             Outcome::None | Outcome::Done | Outcome::Undone => {
@@ -234,12 +233,16 @@ fn follow(server: &Server, first: Answer, format: Format) -> Result<Exit, Failur
 }
 
 fn stopped(moves: &Moves) -> Failure {
-    let reasons = moves
+    let words: Vec<_> = moves
         .moves
         .iter()
-        .filter_map(|one| Some((one, one.stopped.as_ref()?)));
-    let words: Vec<_> = reasons
-        .map(|(one, why)| format!("move from {}: {why}", one.source))
+        .filter_map(|one| {
+            Some(format!(
+                "move from {}: {}",
+                one.source,
+                one.stopped.as_ref()?
+            ))
+        })
         .collect();
     let back = if moves.goes_back() { " back" } else { "" };
     Failure::new(
@@ -258,6 +261,27 @@ fn stopped(moves: &Moves) -> Failure {
 }
 
 pub(super) fn print_moves(answer: &Answer, format: Format) -> Result<Exit, Failure> {
+    print_moves_with(answer, format, Reasons::Printed)
+}
+
+/// Whether why moves stand still is printed below their table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reasons {
+    Printed,
+    LeftOut,
+}
+
+/// Why a move stands still or waits, in one line.
+fn reason(one: &Move) -> Option<String> {
+    let (verb, why) = match (&one.stopped, &one.waiting) {
+        (Some(why), _) => ("stopped", why),
+        (None, Some(why)) => ("waits", why),
+        (None, None) => return None,
+    };
+    Some(format!("move from {} {verb}: {why}", one.source))
+}
+
+fn print_moves_with(answer: &Answer, format: Format, reasons: Reasons) -> Result<Exit, Failure> {
     if format == Format::Json {
         output::line(&answer.text())?;
         return Ok(Exit::Done);
@@ -278,7 +302,11 @@ pub(super) fn print_moves(answer: &Answer, format: Format) -> Result<Exit, Failu
     if moves.moves.is_empty() {
         output::line("no key had to move")?;
     } else {
-        output::line(&moves_table(&moves.moves))?;
+        output::line(&moves_table(&moves))?;
+    }
+    let why: Vec<String> = moves.moves.iter().filter_map(reason).collect();
+    if reasons == Reasons::Printed && !why.is_empty() {
+        output::line(&format!("\n{}", why.join("\n")))?;
     }
     if let Some(course) = course(&moves) {
         output::line(&format!("\n{course}"))?;
@@ -324,7 +352,7 @@ fn next_of(moves: &Moves) -> String {
     }
 }
 
-fn moves_table(moves: &[Move]) -> String {
+fn moves_table(moves: &Moves) -> String {
     let header = [
         "source",
         "targets",
@@ -340,19 +368,25 @@ fn moves_table(moves: &[Move]) -> String {
         vec![
             one.source.clone(),
             one.targets.join(", "),
-            one.state.clone(),
+            match moves.outcome == Outcome::Undone && !one.reverse && one.state == FLIPPED {
+                true => "given back".to_owned(),
+                false => one.state.clone(),
+            },
             count(one.keys_moved),
             bytes(one.bytes),
             count(one.mismatches),
             format!("{} ms", one.hold_ms_max),
             format!("{:.1}", one.seconds),
-            one.stopped
-                .clone()
-                .or_else(|| Some(format!("waits: {}", one.waiting.as_ref()?)))
-                .unwrap_or_default(),
+            match (&one.stopped, &one.waiting) {
+                (Some(_), _) => "stopped",
+                (None, Some(_)) => "waits",
+                (None, None) => "",
+            }
+            .to_owned(),
         ]
     };
-    output::table(&header, &[3, 4, 5, 6, 7], moves.iter().map(row).collect())
+    let rows = moves.moves.iter().map(row).collect();
+    output::table(&header, &[3, 4, 5, 6, 7], rows)
 }
 
 pub(super) fn throttle(args: &ThrottleArgs, format: Format) -> Result<Exit, Failure> {
@@ -403,6 +437,27 @@ mod tests {
         let times = [0, 59, 60, 3_599, 3_600, 90_061].map(time);
         let words = ["0 s", "59 s", "1 m 0 s", "59 m 59 s", "1 h 0 m", "25 h 1 m"];
         assert_eq!(times, words);
+    }
+
+    #[test]
+    fn what_was_given_back_is_called_so_once_all_of_it_was() {
+        let table = |outcome: &str| {
+            let one = |reverse: bool, state: &str| {
+                serde_json::json!({"source": "a", "targets": ["b"], "state": state, "reverse": reverse,
+                    "keys_moved": 1, "bytes": 1, "mismatches": 0, "hold_ms_max": 1, "seconds": 1.0})
+            };
+            let moves = serde_json::json!({"change": "c", "outcome": outcome, "direction": "back",
+                "throttle": {"keys_per_second": 0, "bytes_per_second": 0},
+                "moves": [one(false, "flipped"), one(true, "done")]});
+            moves_table(&serde_json::from_value(moves).unwrap())
+        };
+        assert!(table("running").contains("flipped"));
+        let undone = table("undone");
+        assert!(
+            undone.contains("given back") && !undone.contains("flipped"),
+            "{undone}"
+        );
+        assert!(undone.contains("done"), "{undone}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use super::estimate::Estimate;
 use super::mandate::Mandate;
 use super::progress::{ChangeProgress, Counters, HandoffProgress, read};
 use super::stations::Stations;
-use super::storing::{Stored, commit, end, flip_counts, turn_back};
+use super::storing::{Seen, Stored, commit, end, flip_counts, turn_back};
 use super::{AbortRefused, Reporter, Request};
 
 /// How often the numbers are made public.
@@ -261,8 +261,11 @@ impl<'a> Conducting<'a> {
         let desk = &mut self.desks[index];
         match command {
             Command::Commit(step) => {
-                let counts = flip_counts(&step, &desk.counters);
-                let commit = commit(Arc::clone(&self.mandate), desk.id.clone(), step, counts);
+                let seen = Seen {
+                    counts: flip_counts(&step, &desk.counters),
+                    hold_ms_max: self.conductor.machine(index).hold_ms_max(),
+                };
+                let commit = commit(Arc::clone(&self.mandate), desk.id.clone(), step, seen);
                 self.store(async move { Stored::Handoff(index, commit.await) });
             }
             Command::ReadRecord { after_ms } => {

@@ -32,7 +32,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::driver::Driver;
 pub use accept::{AcceptError, accept};
-pub use preflight::preflight;
+pub use preflight::{Trial, preflight};
 pub use progress::{ChangeProgress, HandoffProgress, Progress};
 pub use station::Door;
 

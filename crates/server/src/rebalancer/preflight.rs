@@ -16,17 +16,30 @@ use crate::driver::{Driver, DriverError};
 /// Keys that are placed to estimate which part of a source goes to a target.
 const SAMPLE_KEYS: u32 = 10_000;
 
+/// Whether the servers are only looked at, or something is tried out at them as well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trial {
+    /// Nothing is written anywhere.
+    None,
+    /// A value of a source is restored at its targets under a reserved name and removed again.
+    Canary,
+}
+
 /// Every reason not to begin the change in flight of a record, which need not be committed yet.
 ///
 /// # Errors
 /// A record that gives no view.
-pub async fn preflight(driver: &dyn Driver, record: &Record) -> Result<Vec<Refusal>, ViewError> {
+pub async fn preflight(
+    driver: &dyn Driver,
+    record: &Record,
+    trial: Trial,
+) -> Result<Vec<Refusal>, ViewError> {
     let Some(change) = record.change() else {
         return Ok(Vec::new());
     };
     let view = View::from_record(record)?;
     let ids: Vec<HandoffId> = change.handoffs.iter().map(|handoff| handoff.id()).collect();
-    let all = join_all(ids.iter().map(|id| facts(driver, record, &view, id))).await;
+    let all = join_all(ids.iter().map(|id| facts(driver, record, &view, id, trial))).await;
     let mut all: Vec<Facts> = all.into_iter().flatten().collect();
     share_targets(&mut all);
     let mut refusals: Vec<Refusal> = Vec::new();
@@ -57,11 +70,18 @@ pub(super) async fn look(handoff: &Handoff) -> Option<Facts> {
         &record,
         &handoff.view,
         &handoff.id,
+        Trial::Canary,
     )
     .await
 }
 
-async fn facts(driver: &dyn Driver, record: &Record, view: &View, id: &HandoffId) -> Option<Facts> {
+async fn facts(
+    driver: &dyn Driver,
+    record: &Record,
+    view: &View,
+    id: &HandoffId,
+    trial: Trial,
+) -> Option<Facts> {
     let entry = Entry::of(record, id)?;
     let handoff = record.change()?.handoff(id)?;
     let clock_ms = wall_clock_ms();
@@ -81,8 +101,8 @@ async fn facts(driver: &dyn Driver, record: &Record, view: &View, id: &HandoffId
         .map_or(0, |facts| facts.memory_used_bytes);
     let mut of_targets = Vec::new();
     for seen in targets {
-        let canary = match (&source.facts, &seen.facts) {
-            (Ok(_), Ok(_)) => canary(driver, record, &id.source, &seen.node).await,
+        let canary = match (trial, &source.facts, &seen.facts) {
+            (Trial::Canary, Ok(_), Ok(_)) => canary(driver, record, &id.source, &seen.node).await,
             _ => Ok(()),
         };
         let share = shares.get(&seen.node).copied().unwrap_or(0);

@@ -28,22 +28,25 @@ pub(super) fn flip_counts(step: &Step, counters: &Counters) -> Option<Counts> {
     })
 }
 
+/// What was seen of a handoff that only its conductor knows, written down with its next step.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) counts: Option<Counts>,
+    pub(super) hold_ms_max: u64,
+}
+
 /// Commits a step; the event says what came of it.
-pub(super) async fn commit(
-    mandate: Arc<Mandate>,
-    id: HandoffId,
-    step: Step,
-    counts: Option<Counts>,
-) -> Event {
+pub(super) async fn commit(mandate: Arc<Mandate>, id: HandoffId, step: Step, seen: Seen) -> Event {
     let Some(record) = mandate.record() else {
         return Event::Unknown;
     };
     let next = record
         .step(&id, &step, wall_clock_ms())
-        .and_then(|next| match counts {
+        .and_then(|next| match seen.counts {
             Some(counts) => next.with_counts(&id, counts),
             None => Ok(next),
-        });
+        })
+        .and_then(|next| next.with_hold(&id, seen.hold_ms_max));
     let next = match next {
         Ok(next) => next,
         Err(error) => {

@@ -113,6 +113,15 @@ fn servers_that_cannot_be_nodes_are_refused_by_name_and_nothing_begins() {
     ] {
         let added = cluster.run(&["node", "add", "newcomer", "--addr", &address]);
         assert_eq!(added.exit, 0, "{words}: {added:?}");
+        let plan = cluster.run(&["plan"]);
+        assert_eq!(plan.exit, 0, "{words}: {plan:?}");
+        let told = plan.stdout.lines().any(|line| {
+            line.starts_with("would be refused now:")
+                && line.contains("newcomer")
+                && line.contains(words)
+        });
+        assert!(told, "{words}: {plan:?}");
+        assert!(plan.stdout.contains("Mend that"), "{words}: {plan:?}");
         let refused = cluster.run(&["apply", "--wait"]);
         assert_eq!(refused.exit, 7, "{words}: {refused:?}");
         assert!(
@@ -121,6 +130,13 @@ fn servers_that_cannot_be_nodes_are_refused_by_name_and_nothing_begins() {
         );
         assert_eq!(cluster.run(&["unstage"]).exit, 0);
     }
+    let fit = RedisServer::start(own());
+    let added = cluster.run(&["node", "add", "newcomer", "--addr", &fit.addr()]);
+    assert_eq!(added.exit, 0, "{added:?}");
+    let plan = cluster.run(&["plan", "-o", "json"]).json("Plan");
+    assert_eq!(plan["preflight"], serde_json::json!([]), "{plan}");
+    let written = fit.cli(&["INFO", "commandstats"]);
+    assert!(!written.contains("cmdstat_restore"), "a plan only looks");
     let status = cluster.run(&["status", "-o", "json"]).json("Status");
     assert_eq!(
         (&status["epoch"], &status["change"]),

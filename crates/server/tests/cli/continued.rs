@@ -78,10 +78,17 @@ fn is_closed_until_accepted(cluster: &Cluster) {
     wait_until("cleaning has stopped", || {
         moves(cluster)["outcome"] == json!("stopped")
     });
-    assert!(cluster.run(&["moves"]).stdout.contains(&next));
+    let looked = cluster.run(&["moves"]);
+    assert!(looked.stdout.contains(&next), "{looked:?}");
+    assert!(looked.stdout.contains(" stopped: "), "{looked:?}");
     let watched = cluster.run(&["moves", "--watch"]);
     assert_eq!(watched.exit, 4, "{watched:?}");
     assert!(watched.stderr.contains(&next), "{watched:?}");
+    assert!(watched.stderr.contains("cannot go on"), "{watched:?}");
+    assert!(
+        !watched.stdout.contains(" stopped: "),
+        "said once: {watched:?}"
+    );
 
     let asked = cluster.run(&["node", "accept", "node-4"]);
     assert_eq!(asked.exit, 7, "{asked:?}");

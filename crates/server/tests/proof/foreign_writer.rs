@@ -1,7 +1,7 @@
 //! Somebody else who may write to a node could not be fenced: the change is refused with the name of the
 //! user, unless the pool allows just that one.
 
-use clockwise::rebalancer::preflight;
+use clockwise::rebalancer::{Trial, preflight};
 
 use crate::load::fill;
 use crate::pool::{Pool, applied, redis_driver};
@@ -30,7 +30,9 @@ async fn allow_billing(pool: &Pool) {
 
 async fn refusals(pool: &Pool) -> Vec<String> {
     let next = applied(&*pool.record().await).unwrap();
-    let refusals = preflight(&*redis_driver(), &next).await.unwrap();
+    let refusals = preflight(&*redis_driver(), &next, Trial::Canary)
+        .await
+        .unwrap();
     refusals.iter().map(ToString::to_string).collect()
 }
 

@@ -1,4 +1,4 @@
-//! A store that tells its news late, and one that is worse.
+//! A store that tells its news late, one that is slow, and one that is worse.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use clockwise_client::store::{
     CommitError, HistoryCopy, LeadError, Leadership, MemoryStore, ReadError, Store,
 };
-use clockwise_cluster::{Record, Revision, Term};
+use clockwise_cluster::{Handoff, HandoffState, Record, Revision, Term};
 use tokio::sync::watch;
+use tokio::time::{Duration, sleep};
 
 use crate::pool::{Pool, numbered};
 
@@ -20,7 +21,32 @@ struct Odd {
     news: Option<watch::Sender<Option<Arc<Record>>>>,
     /// The commit, counted from 1, in which it panics.
     panics_at: u32,
+    /// How long the answer to a flip takes.
+    flip_answer: Duration,
     commits: AtomicU32,
+}
+
+impl Odd {
+    fn over(inner: Arc<MemoryStore>) -> Self {
+        Self {
+            inner,
+            news: None,
+            panics_at: 0,
+            flip_answer: Duration::ZERO,
+            commits: AtomicU32::new(0),
+        }
+    }
+}
+
+/// How many handoffs of the change in flight have flipped and are not cleaned yet.
+fn flipped(record: &Record) -> usize {
+    let handoffs = record.change().map(|change| &change.handoffs[..]);
+    let is_flipped = |handoff: &&Handoff| handoff.state == HandoffState::Flipped;
+    handoffs
+        .unwrap_or_default()
+        .iter()
+        .filter(is_flipped)
+        .count()
 }
 
 #[async_trait]
@@ -40,7 +66,13 @@ impl Store for Odd {
             let number = self.commits.fetch_add(1, Ordering::SeqCst) + 1;
             assert_ne!(number, self.panics_at, "planted");
         }
-        self.inner.commit(expected, next, guard).await
+        let flips = flipped(&next);
+        let was = self.inner.watch().borrow().as_deref().map_or(0, flipped);
+        let committed = self.inner.commit(expected, next, guard).await;
+        if flips > was {
+            sleep(self.flip_answer).await;
+        }
+        committed
     }
 
     fn watch(&self) -> watch::Receiver<Option<Arc<Record>>> {
@@ -71,7 +103,7 @@ impl Store for Odd {
     }
 }
 
-async fn join_over(odd: impl FnOnce(Arc<MemoryStore>) -> Odd) {
+async fn join_over(odd: impl FnOnce(Arc<MemoryStore>) -> Odd) -> Pool {
     let mut pool = Pool::without_rebalancer(&["a", "b"]).await;
     let store = Arc::new(odd(Arc::clone(&pool.store)));
     pool.lead_over(Arc::clone(&store) as _).await;
@@ -82,6 +114,7 @@ async fn join_over(odd: impl FnOnce(Arc<MemoryStore>) -> Odd) {
     pool.settle().await;
     assert_eq!(pool.check_places().await, keys.len());
     assert!(store.commits.load(Ordering::SeqCst) > store.panics_at);
+    pool
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,9 +122,7 @@ async fn steps_are_planned_from_what_was_committed_although_no_news_of_it_came()
     join_over(|inner| Odd {
         // The record of the beginning, for ever.
         news: Some(watch::Sender::new(inner.watch().borrow().clone())),
-        inner,
-        panics_at: 0,
-        commits: AtomicU32::new(0),
+        ..Odd::over(inner)
     })
     .await;
 }
@@ -100,11 +131,24 @@ async fn steps_are_planned_from_what_was_committed_although_no_news_of_it_came()
 async fn a_rebalancer_that_panics_leads_again_and_goes_on_from_the_record() {
     for panics_at in [1, 4] {
         join_over(|inner| Odd {
-            inner,
-            news: None,
             panics_at,
-            commits: AtomicU32::new(0),
+            ..Odd::over(inner)
         })
         .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_report_counts_holds_until_the_flip_was_answered() {
+    let slow = Duration::from_millis(150);
+    let pool = join_over(|inner| Odd {
+        flip_answer: slow,
+        ..Odd::over(inner)
+    })
+    .await;
+    let record = pool.record().await;
+    for handoff in &record.finished().unwrap().handoffs {
+        let held = Duration::from_millis(handoff.report.hold_ms_max);
+        assert!(held >= slow, "{}: {held:?}", handoff.id());
     }
 }
