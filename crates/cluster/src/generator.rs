@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use clockwise_placement::{
-    Hint, NodeId, POINTS_PER_WEIGHT, Placement, SLOTS_DEFAULT, SlotsPlan, SlotsSpec, Weight,
+    Hint, NodeId, POINTS_PER_WEIGHT, Placement, SLOTS_DEFAULT, SlotsPlan, SlotsSpec, Unavoidable,
+    Weight,
 };
 use serde::{Deserialize, Serialize};
 
@@ -121,7 +122,8 @@ impl fmt::Display for Generator {
 pub struct SlotRules {
     /// By how many per cent a node may be off its share when that saves moves. 0 for the best balance.
     pub overload_percent: u8,
-    /// The most copies that one change may move, in per cent of all. What a leaving node has moves anyway.
+    /// The most copies that one change may move, in per cent of all. Where more cannot be helped, as with what
+    /// a leaving node has, the plan says so.
     pub step_percent: u8,
 }
 
@@ -165,6 +167,10 @@ pub(crate) struct Outlook {
     pub(crate) optimum_over_mean: f64,
     /// The part of all copies that still has to move after this change.
     pub(crate) copies_left: f64,
+    /// The most of all copies that a step was to move, in per cent.
+    pub(crate) step_percent: u8,
+    /// What moves now whatever that is.
+    pub(crate) unavoidable: Unavoidable,
     /// Why shares are not even, and which newcomers do not help.
     pub(crate) hints: Vec<Hint>,
 }
@@ -214,7 +220,7 @@ impl Layout {
                 .expect("it was planned as slots"),
             rules: Some(rules),
         };
-        Ok((Self { generator, ..self }, Some(Outlook::of(&plan))))
+        Ok((Self { generator, ..self }, Some(Outlook::of(&plan, rules))))
     }
 
     /// Who owns what now, in the names of those who own it afterwards: a table's newcomer that takes
@@ -240,11 +246,13 @@ impl Layout {
 }
 
 impl Outlook {
-    fn of(plan: &SlotsPlan) -> Self {
+    fn of(plan: &SlotsPlan, rules: SlotRules) -> Self {
         let copies: usize = plan.nodes.iter().map(|node| node.copies).sum();
         Self {
             optimum_over_mean: plan.optimum_over_mean,
             copies_left: plan.copies_left as f64 / copies.max(1) as f64,
+            step_percent: rules.step_percent,
+            unavoidable: plan.unavoidable,
             hints: plan.hints.clone(),
         }
     }

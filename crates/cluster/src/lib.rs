@@ -105,7 +105,8 @@ pub use name::{ChangeId, NameError, PoolName};
 pub use node::{Incarnation, Node, NodeState, Nonce, NonceError, ServerId, ServerIdError};
 pub use plan::{
     Basis, Evenness, Fate, Held, INTERVALS_LISTED_MAX, Missing, Moves, Plan, PlannedDomain,
-    PlannedEdit, PlannedFlow, PlannedInterval, PlannedLoss, PlannedNode, PlannedSlots, Warning,
+    PlannedEdit, PlannedFlow, PlannedInterval, PlannedLoss, PlannedNode, PlannedSlots, Remedy,
+    Warning,
 };
 pub use record::{
     FORMAT, Membership, NewNode, NewPool, Options, Protocol, Record, ServiceClass, Throttle,

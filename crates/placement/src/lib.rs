@@ -5,6 +5,17 @@
 //! everything else here makes one, asks one, or compares two. It is arithmetic only: no clock, no
 //! randomness, no I/O, the same answer in every process.
 //!
+//! # In a service
+//!
+//! ```
+#![cfg_attr(doc, doc = include_str!("../examples/service.rs"))]
+//! ```
+//!
+//! # Before a change
+//!
+//! Any two placements can be compared, also of different kinds: what moves, from whom to whom, and how much
+//! of it had to.
+//!
 //! ```
 //! use clockwise_placement::{Member, RingSpec, diff};
 //! let member = |id: &str| Member::new(id.parse().unwrap());
@@ -81,5 +92,5 @@ pub use ring::{MEMBERS_MAX, POINTS_MAX, POINTS_PER_WEIGHT, Ring, RingChange, Rin
 pub use sample::{RingSample, points_for, sample_rings};
 pub use scheme::{KeyHash, Recipe, Scheme};
 pub use shortfall::Shortfall;
-pub use slots::{Hint, SLOTS_DEFAULT, SLOTS_MAX, SlotShare, SlotsPlan, SlotsSpec};
+pub use slots::{Hint, SLOTS_DEFAULT, SLOTS_MAX, SlotShare, SlotsPlan, SlotsSpec, Unavoidable};
 pub use weight::{Weight, WeightError};

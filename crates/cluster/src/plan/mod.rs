@@ -22,7 +22,7 @@ use crate::draft::Draft;
 use crate::layout::Layout;
 use crate::record::Record;
 use crate::{ChangeId, Edit, Epoch, Generator, Nonce, PoolName, StagedId, as_text};
-pub use warning::Warning;
+pub use warning::{Remedy, Warning};
 
 /// How many intervals a plan lists; the others are counted. A person reads none of them, a program may ask
 /// the two placements for all.
@@ -365,9 +365,8 @@ impl Record {
             refusals: self.dry_run().err().into_iter().collect(),
             moves,
         };
-        let hints = outlook.map_or_else(Vec::new, |outlook| outlook.hints);
         let edits = self.staged.iter().map(|staged| &staged.edit);
-        plan.warnings = warning::warnings(&plan, edits, &hints);
+        plan.warnings = warning::warnings(&plan, edits, outlook.as_ref());
         Ok(plan)
     }
 

@@ -185,7 +185,7 @@ fn write_slots(f: &mut fmt::Formatter<'_>, slots: &PlannedSlots) -> fmt::Result 
     if slots.copies_left > 0.0 {
         writeln!(
             f,
-            "{} of the copies still have to move after this step; ask for the same slots again then",
+            "{} of the copies still have to move after this step, when the same slots are asked for again",
             Percent(slots.copies_left)
         )?;
     }

@@ -8,7 +8,8 @@ use clockwise_placement::{Hint, NodeId};
 use serde::Serialize;
 
 use super::{Basis, Fate, Plan};
-use crate::{Address, Edit, as_text};
+use crate::generator::Outlook;
+use crate::{Address, Edit, Generator, as_text};
 
 /// A node whose load is above this over its fair part is named: the next one to run full.
 const OVER_MEAN_MAX: f64 = 1.5;
@@ -65,13 +66,30 @@ pub enum Warning {
         /// How many replicas share a domain with another.
         missing: u8,
     },
-    /// A node owns much more than its weight asks for: more points, or slots, would even it out.
+    /// A node owns much more than its weight asks for.
     Uneven {
         /// Which.
         #[serde(serialize_with = "as_text::serialize")]
         node: NodeId,
         /// What it owns over its fair part.
         over_mean: f64,
+        /// What evens it out.
+        remedy: Remedy,
+    },
+    /// More moves than a step may, for these reasons, each with its part of all copies.
+    BeyondStep {
+        /// What a step may move, in per cent of all copies.
+        step_percent: u8,
+        /// Slots of nodes that leave.
+        leaving: f64,
+        /// Parts of slots of which other nodes hold the longest: a slot has one list of owners.
+        unaligned: f64,
+        /// Further copies of every key.
+        further: f64,
+        /// Slots whose copies share a failure domain and must not.
+        crowded: f64,
+        /// A single slot, where a step may move less than that.
+        slot: f64,
     },
     /// A node holds many more copies than its weight asks for, since its failure domain has few nodes.
     SmallDomain {
@@ -120,15 +138,48 @@ pub enum Warning {
     },
 }
 
+/// What evens out a node that owns too much.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Remedy {
+    /// More points, on a ring.
+    Points,
+    /// More slots.
+    Slots,
+    /// The steps that are left of a change of slots.
+    Steps,
+}
+
+impl Remedy {
+    fn of(plan: &Plan) -> Self {
+        match plan.generator {
+            Generator::Ring { .. } => Self::Points,
+            Generator::Slots { .. } if plan.is_amid_steps() => Self::Steps,
+            Generator::Slots { .. } => Self::Slots,
+        }
+    }
+}
+
+impl Plan {
+    /// Whether more has to move after this change, which goes in steps.
+    fn is_amid_steps(&self) -> bool {
+        self.slots.is_some_and(|slots| slots.copies_left > 0.0)
+    }
+}
+
 pub(super) fn warnings<'a>(
     plan: &Plan,
     edits: impl Iterator<Item = &'a Edit>,
-    hints: &[Hint],
+    outlook: Option<&Outlook>,
 ) -> Vec<Warning> {
     let mut warnings = Vec::new();
     about_edits(edits, &mut warnings);
     about_moves(plan, &mut warnings);
-    about_slots(hints, &mut warnings);
+    if let Some(outlook) = outlook {
+        about_step(outlook, &mut warnings);
+        about_slots(&outlook.hints, &mut warnings);
+    }
     about_spread(plan, &mut warnings);
     about_balance(plan, &mut warnings);
     warnings
@@ -160,6 +211,10 @@ fn about_moves(plan: &Plan, warnings: &mut Vec<Warning>) {
     if moves.share > 0.5 {
         warnings.push(Warning::MostKeysMove { share: moves.share });
     }
+    if plan.is_amid_steps() {
+        // A later step may relieve those whom this one passes over.
+        return;
+    }
     let loaded = plan.nodes.iter().filter(|node| node.fate == Fate::Stays);
     let loaded = loaded.max_by(|a, b| a.over_mean_before.total_cmp(&b.over_mean_before));
     // Less by a thousandth would be no relief either.
@@ -170,6 +225,21 @@ fn about_moves(plan: &Plan, warnings: &mut Vec<Warning>) {
         warnings.push(Warning::CannotHelp {
             node: node.id.clone(),
             loaded: loaded.id.clone(),
+        });
+    }
+}
+
+fn about_step(outlook: &Outlook, warnings: &mut Vec<Warning>) {
+    let (step_percent, why) = (outlook.step_percent, outlook.unavoidable);
+    // No part of a slot is so small that this would hide it.
+    if why.total() > f64::from(step_percent) / 100.0 + 1e-9 {
+        warnings.push(Warning::BeyondStep {
+            step_percent,
+            leaving: why.leaving,
+            unaligned: why.unaligned,
+            further: why.further,
+            crowded: why.crowded,
+            slot: why.slot,
         });
     }
 }
@@ -221,7 +291,11 @@ fn about_balance(plan: &Plan, warnings: &mut Vec<Warning>) {
             let by_spread = plan.replicas > 1 && plan.balance_after.max_over_mean <= OVER_MEAN_MAX;
             warnings.push(match by_spread {
                 true => Warning::SmallDomain { node, over_mean },
-                false => Warning::Uneven { node, over_mean },
+                false => Warning::Uneven {
+                    node,
+                    over_mean,
+                    remedy: Remedy::of(plan),
+                },
             });
         }
     }
@@ -236,6 +310,16 @@ fn about_balance(plan: &Plan, warnings: &mut Vec<Warning>) {
                 over_mean: loss.worst_over_mean,
             });
         }
+    }
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Points => "more points would even it out",
+            Self::Slots => "more slots would even it out",
+            Self::Steps => "the steps that are left even it out",
+        })
     }
 }
 
@@ -267,11 +351,43 @@ impl fmt::Display for Warning {
                     "failure domains of level {level}: {missing} too few for the replicas"
                 )
             }
-            Self::Uneven { node, over_mean } => {
+            Self::Uneven {
+                node,
+                over_mean,
+                remedy,
+            } => {
+                write!(f, "{node} has {over_mean:.2} times its fair part: {remedy}")
+            }
+            Self::BeyondStep {
+                step_percent,
+                leaving,
+                unaligned,
+                further,
+                crowded,
+                slot,
+            } => {
+                let reasons = [
+                    (leaving, "in slots of nodes that leave"),
+                    (
+                        unaligned,
+                        "of slots that several nodes share now, where a slot has one list of owners (more slots, less of it)",
+                    ),
+                    (further, "as further copies of every key"),
+                    (crowded, "out of failure domains that copies must not share"),
+                    (slot, "as the one slot that a step moves at least"),
+                ];
+                let total: f64 = reasons.iter().map(|(part, _)| **part).sum();
                 write!(
                     f,
-                    "{node} has {over_mean:.2} times its fair part: more points would even it out"
-                )
+                    "{:.1} % of the copies move, although a step is {step_percent} %",
+                    total * 100.0
+                )?;
+                let mut separator = ": ";
+                for (part, reason) in reasons.iter().filter(|(part, _)| **part > 0.0) {
+                    write!(f, "{separator}{:.1} % {reason}", *part * 100.0)?;
+                    separator = ", ";
+                }
+                Ok(())
             }
             Self::SmallDomain { node, over_mean } => write!(
                 f,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use clockwise_cluster::{
-    ApplyError, Edit, Generator, InvalidRecord, NewPool, Plan, Record, SlotRules, TooLarge, View,
+    ApplyError, Edit, Generator, InvalidRecord, NewPool, Plan, Record, Remedy, SlotRules, TooLarge,
+    View, Warning,
 };
 use clockwise_placement::NodeId;
 
@@ -237,6 +238,93 @@ fn a_change_in_steps_moves_its_share_at_a_time_until_the_best_balance_is_reached
         try_apply(&staged(&pool, &[again()])),
         Err(ApplyError::NoEffect)
     );
+}
+
+fn by_steps_of(step_percent: u8, slots: u32) -> Generator {
+    let overload_percent = 0;
+    by(
+        slots,
+        SlotRules {
+            overload_percent,
+            step_percent,
+        },
+    )
+}
+
+/// What a plan says about a step that is above its limit.
+fn beyond_step(plan: &Plan) -> Option<String> {
+    let beyond = |warning: &&Warning| matches!(warning, Warning::BeyondStep { .. });
+    Some(plan.warnings.iter().find(beyond)?.to_string())
+}
+
+#[test]
+fn a_ring_becomes_slots_within_a_step_or_the_plan_says_what_cannot_wait() {
+    let weighed = [set_weight("a", "2"), set(by_steps_of(5, 4_096))];
+    let fine = plan(&record("a b c", 20), &weighed);
+    assert!(fine.moves.copies <= 0.05 + 1e-9, "{}", fine.moves.copies);
+    assert_eq!(beyond_step(&fine), None);
+    assert!(fine.slots.unwrap().copies_left > 0.0);
+    assert!(
+        fine.to_string()
+            .contains("still have to move after this step")
+    );
+
+    let coarse = plan(&record("a b c", 100), &[set(by_steps_of(5, 64))]);
+    let moved = format!("{:.1} %", coarse.moves.copies * 100.0);
+    assert!(coarse.moves.copies > 0.05, "{moved}");
+    let reason = "of slots that several nodes share now, where a slot has one list of owners \
+                  (more slots, less of it)";
+    let words = format!("{moved} of the copies move, although a step is 5 %: {moved} {reason}");
+    assert_eq!(beyond_step(&coarse), Some(words));
+}
+
+#[test]
+fn what_a_leaving_node_has_moves_in_one_step_and_the_plan_says_so() {
+    let mut pool = slots_of("a b c d", 400);
+    pool = after(&pool, &[set(by_steps_of(5, 400))]);
+    let words =
+        "25.0 % of the copies move, although a step is 5 %: 25.0 % in slots of nodes that leave";
+    let plan = plan(&pool, &[remove("b")]);
+    assert_eq!(beyond_step(&plan).as_deref(), Some(words));
+    assert!((plan.moves.copies - 0.25).abs() < 1e-9);
+}
+
+#[test]
+fn what_evens_out_a_loaded_node_is_named_by_what_its_pool_has() {
+    let remedy = |record: &Record, edits: &[Edit]| {
+        let uneven = plan(record, edits)
+            .warnings
+            .into_iter()
+            .find_map(|warning| {
+                let words = warning.to_string();
+                match warning {
+                    Warning::Uneven { remedy, .. } => Some((remedy, words)),
+                    _ => None,
+                }
+            });
+        uneven.unwrap()
+    };
+    let (points, words) = remedy(&record("a b c d", 1), &[add("e")]);
+    assert_eq!(points, Remedy::Points, "{words}");
+    let (slots, words) = remedy(&slots_of("a b c", 2), &[add("d")]);
+    assert_eq!(slots, Remedy::Slots, "{words}");
+    let alone = after(&slots_of("a", 100), &[set(by_steps_of(5, 100))]);
+    let (steps, words) = remedy(&alone, &[add("b")]);
+    assert_eq!(steps, Remedy::Steps);
+    assert_eq!(
+        words,
+        "a has 1.90 times its fair part: the steps that are left even it out"
+    );
+}
+
+#[test]
+fn a_newcomer_that_a_first_step_passes_over_is_not_said_to_be_of_no_help() {
+    let mut pool = slots_of("a b c", 30);
+    pool = after(&pool, &[set(by_steps_of(4, 30))]);
+    let plan = plan(&pool, &[add("d")]);
+    assert!(plan.slots.unwrap().copies_left > 0.0);
+    let helpless = |warning: &Warning| matches!(warning, Warning::CannotHelp { .. });
+    assert!(!plan.warnings.iter().any(helpless), "{:?}", plan.warnings);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod flow;
 mod plan;
 mod primaries;
 mod share;
+mod step;
 mod table;
 mod target;
 
@@ -17,6 +18,7 @@ use crate::placement::Roll;
 use crate::{Member, NodeIx, Placement, PlacementError, Scheme};
 
 pub use plan::{Hint, SLOTS_DEFAULT, SlotShare, SlotsPlan, SlotsSpec};
+pub use step::Unavoidable;
 
 /// The most slots of a placement.
 pub const SLOTS_MAX: usize = 65_536;
@@ -108,6 +110,15 @@ fn width(roll: &Roll) -> Result<usize, PlacementError> {
 
 /// The owners that a placement gives to one of so many equal intervals: those with the longest parts.
 fn owners_of_slot(placement: &Placement, slot: usize, slots: usize) -> Vec<NodeIx> {
+    let mut held = held_in_slot(placement, slot, slots);
+    held.sort_by_key(|&(_, length)| core::cmp::Reverse(length));
+    held.truncate(placement.replicas_placed());
+    held.into_iter().map(|(node, _)| node).collect()
+}
+
+/// How many positions of one of so many equal intervals each of its owners has, in the order in which they
+/// are met clockwise.
+fn held_in_slot(placement: &Placement, slot: usize, slots: usize) -> Vec<(NodeIx, u128)> {
     let ends = Ends::Equal(u32::try_from(slots).expect("at most 65,536 slots"));
     let through = ends.end(slot);
     let mut at = ends.end_before(slot).next();
@@ -127,11 +138,8 @@ fn owners_of_slot(placement: &Placement, slot: usize, slots: usize) -> Vec<NodeI
             }
         }
         if last == through {
-            break;
+            return held;
         }
         at = last.next();
     }
-    held.sort_by_key(|&(_, length)| core::cmp::Reverse(length));
-    held.truncate(placement.replicas_placed());
-    held.into_iter().map(|(node, _)| node).collect()
 }

@@ -12,9 +12,11 @@ use core::fmt;
 use super::flow::{Bounds, Flow};
 use super::primaries;
 use super::share::Shared;
+use super::step::{Limits, Unavoidable, step};
 use super::table::{Kept, Table};
 use crate::ends::Ends;
 use crate::placement::Roll;
+use crate::topology::Topology;
 use crate::{Member, NodeId, NodeIx, Placement, PlacementError, Scheme, Spread};
 
 /// The slots of a placement unless something else is asked for.
@@ -50,7 +52,7 @@ pub struct SlotsSpec {
     pub spread: Spread,
     /// By how many per cent a node may be off its share when that saves moves. 0 for the best balance.
     pub overload_percent: u8,
-    /// The most copies that may move now, in per cent of all. What must leave a missing node moves anyway.
+    /// The most copies that may move now, in per cent of all; [`Unavoidable`] has what moves anyway.
     pub step_percent: u8,
     /// The nodes, in any order. A node of weight 0 gives all its copies away.
     pub members: Vec<Member>,
@@ -63,12 +65,15 @@ pub struct SlotsPlan {
     pub placement: Placement,
     /// What each node was to have and what it has, by rank.
     pub nodes: Vec<SlotShare>,
-    /// Copies that move now: owners of a slot that do not own it yet.
+    /// Copies that move now: owners of a slot that do not own it yet. Parts of slots are not among them, see
+    /// [`Unavoidable::unaligned`].
     pub copies_moved: usize,
     /// Σ max(0, after − before): no table with these counts moves less, and not always can one so little.
     pub copies_least: usize,
     /// Copies that still have to move after this step.
     pub copies_left: usize,
+    /// What moves in this step whatever its limit is. Above the limit, this is what the step moves.
+    pub unavoidable: Unavoidable,
     /// The load per weight of the most loaded node over the mean: what the best real-valued shares give.
     pub optimum_over_mean: f64,
     /// Why the shares are not even, and which new nodes do not help.
@@ -191,9 +196,13 @@ impl SlotsSpec {
             .and_then(|()| flow.fill())
             .expect("whole numbers next to the shares can be met");
         let owners = primaries::choose(&flow.rows, width, &table);
-        let rows = table.step(&owners, self.step_percent);
+        let limits = Limits {
+            percent: self.step_percent,
+            spread: self.spread,
+        };
+        let (rows, unavoidable) = step(&table, current, &owners, limits);
         let nodes = describe(&table, &flow, &shared, &owners);
-        let (copies_moved, copies_all) = (table.moved(&rows), table.moved(&owners));
+        let (copies_moved, copies_left) = (table.moved(&rows), table.left(&rows, &owners));
         let copies_least = table.least(&nodes);
         let mut hints = shared.hints(&roll);
         hints.extend(table.newcomers_without_relief(&roll, current, &shared));
@@ -205,7 +214,8 @@ impl SlotsSpec {
             nodes,
             copies_moved,
             copies_least,
-            copies_left: copies_all - copies_moved,
+            copies_left,
+            unavoidable,
             optimum_over_mean,
             hints,
         })
@@ -260,11 +270,7 @@ fn check_spread(
             nodes: width,
         });
     }
-    let domains = |row: &[NodeIx]| match usize::from(depth).checked_sub(1) {
-        None => width,
-        Some(level) if level < roll.topology.depth() => roll.topology.distinct(row, level),
-        Some(_) => 1,
-    };
+    let domains = |row: &[NodeIx]| distinct(row, depth, &roll.topology);
     match rows.chunks_exact(width).map(domains).min() {
         Some(domains) if domains < width => Err(PlacementError::TooFewDomains {
             replicas,
@@ -272,5 +278,22 @@ fn check_spread(
             depth,
         }),
         _ => Ok(()),
+    }
+}
+
+/// Whether a row is spread as strictly as is asked for.
+pub(super) fn is_spread(row: &[NodeIx], spread: Spread, topology: &Topology) -> bool {
+    match spread {
+        Spread::Distinct { depth } => distinct(row, depth, topology) == row.len(),
+        Spread::Widest => true,
+    }
+}
+
+/// On how many domains of a depth the owners of a row are, 0 standing for the nodes themselves.
+fn distinct(row: &[NodeIx], depth: u8, topology: &Topology) -> usize {
+    match usize::from(depth).checked_sub(1) {
+        None => row.len(),
+        Some(level) if level < topology.depth() => topology.distinct(row, level),
+        Some(_) => 1,
     }
 }

@@ -1,4 +1,4 @@
-//! The rules of an owner table, the rows to begin with, and the steps between two tables.
+//! The rules of an owner table, the rows to begin with, and what moves to another one.
 
 use alloc::vec::Vec;
 
@@ -27,18 +27,22 @@ impl Kept {
                 width: 0,
             };
         };
-        let rank = |id: &NodeId| members.binary_search_by(|member| member.id.cmp(id)).ok();
-        let rank_of = |node: NodeIx| rank(&current.node(node).id).map_or(NodeIx::NONE, NodeIx::of);
+        let rank = |node| rank_of(members, &current.node(node).id).unwrap_or(NodeIx::NONE);
         let width = current.replicas_placed();
         let mut owners = Vec::with_capacity(slots * width);
         for slot in 0..slots {
             owners.extend(
                 super::owners_of_slot(current, slot, slots)
                     .into_iter()
-                    .map(rank_of),
+                    .map(rank),
             );
         }
         Self { owners, width }
+    }
+
+    /// How many owners each slot has now; none without present owners.
+    pub(super) fn width(&self) -> usize {
+        self.width
     }
 
     pub(super) fn row(&self, slot: usize) -> &[NodeIx] {
@@ -46,6 +50,12 @@ impl Kept {
             .get(slot * self.width..)
             .map_or(&[], |rest| &rest[..self.width])
     }
+}
+
+/// The rank of a node among members, which are sorted by id.
+pub(super) fn rank_of(members: &[Member], id: &NodeId) -> Option<NodeIx> {
+    let found = members.binary_search_by(|member| member.id.cmp(id));
+    found.ok().map(NodeIx::of)
 }
 
 /// The rules of a table: which rows are valid, and what they keep.
@@ -211,30 +221,6 @@ impl<'a> Table<'a> {
         self.members.len()
     }
 
-    /// Rows changed to the new ones until the share of copies is used up.
-    pub(super) fn step(&self, owners: &[NodeIx], percent: u8) -> Vec<NodeIx> {
-        let mut rows = owners.to_vec();
-        if percent >= 100 || self.kept.width != self.width {
-            return rows;
-        }
-        let mut left = owners.len() * usize::from(percent) / 100;
-        let must = |slot: &u32| !self.kept.row(*slot as usize).contains(&NodeIx::NONE);
-        let mut order = self.order.clone();
-        order.sort_by_key(must);
-        for slot in order {
-            let at = slot as usize * self.width;
-            let kept = self.kept.row(slot as usize);
-            let row = &mut rows[at..at + self.width];
-            let moved = row.iter().filter(|node| !kept.contains(node)).count();
-            if must(&slot) && moved > left {
-                row.copy_from_slice(kept);
-            } else {
-                left = left.saturating_sub(moved);
-            }
-        }
-        rows
-    }
-
     /// Copies that a table gives to nodes that do not have them. Without present owners nothing moves.
     pub(super) fn moved(&self, rows: &[NodeIx]) -> usize {
         if self.kept.width == 0 {
@@ -247,6 +233,15 @@ impl<'a> Table<'a> {
                 .count()
         })
         .sum()
+    }
+
+    /// Copies of a table that its nodes do not have after a step.
+    pub(super) fn left(&self, rows: &[NodeIx], target: &[NodeIx]) -> usize {
+        let rows = rows.chunks_exact(self.width);
+        let missing = |(row, target): (&[NodeIx], &[NodeIx])| {
+            target.iter().filter(|node| !row.contains(node)).count()
+        };
+        rows.zip(target.chunks_exact(self.width)).map(missing).sum()
     }
 
     /// Σ max(0, after − before), given every node's copies after.

@@ -15,4 +15,5 @@ mod properties;
 mod slots_bad_input;
 mod slots_exhaustive;
 mod slots_plan;
+mod slots_step;
 mod values;
