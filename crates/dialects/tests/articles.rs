@@ -92,6 +92,24 @@ fn one_ten_and_two_hundred_points_load_ten_nodes_as_published() {
     }
 }
 
+// 3rd-Eden/node-hashring#23: one library drops the default port from a server's label, another one does not.
+#[test]
+fn a_label_is_the_name_as_it_stands_also_with_a_port_in_it() {
+    for name in ["cache", "cache-11211", "cache.11211", "11211"] {
+        let id = name.parse().expect("a short name");
+        let md5 = article_md5();
+        assert_eq!(
+            md5.point(&id, 7),
+            md5.position(format!("{name}#7").as_bytes())
+        );
+        let sha256 = article_sha256();
+        assert_eq!(
+            sha256.point(&id, 7),
+            sha256.position(format!("node:{name}:7").as_bytes())
+        );
+    }
+}
+
 #[test]
 fn three_points_own_the_intervals_of_the_article() {
     let case = case("intervals");

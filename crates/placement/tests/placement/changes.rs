@@ -8,9 +8,6 @@ use clockwise_placement::{
     SlotsSpec, Weight, diff,
 };
 
-/// A debug build, as the everyday gate uses it, makes a tenth of the changes.
-const FACTOR: u64 = if cfg!(debug_assertions) { 1 } else { 10 };
-
 /// `clockwise/v1` with all but a few bits of each position cut off, so that points collide.
 struct Truncated {
     bits: u32,
@@ -55,7 +52,7 @@ fn random_member(random: &mut Random) -> Member {
 
 #[test]
 fn a_ring_that_was_changed_equals_one_that_is_built_and_says_what_moved() {
-    rounds("a_ring_that_was_changed", 100 * FACTOR, |random| {
+    rounds("a_ring_that_was_changed", 1000, |random| {
         let scheme = match random.below(3) {
             0 => Scheme::foreign(Arc::new(Truncated { bits: 6 })),
             1 => Scheme::v1(KeyHash::SipHash13 { key: [7; 16] }),
@@ -162,7 +159,7 @@ fn many_positions_are_looked_up_at_once_as_one_by_one() {
 fn a_hundred_thousand_changes_of_slots_keep_balance_domains_and_the_bound() {
     let beyond = std::cell::Cell::new(0u64);
     let changes = std::cell::Cell::new(0u64);
-    rounds("a_hundred_thousand_changes", 10 * FACTOR, |random| {
+    rounds("a_hundred_thousand_changes", 100, |random| {
         let zoned = random.below(2) == 0;
         let place = |member: Member| {
             if zoned {
@@ -213,6 +210,8 @@ fn a_hundred_thousand_changes_of_slots_keep_balance_domains_and_the_bound() {
             now = plan.placement;
         }
     });
+    let repeated = changes.get() == 1000;
+    assert!(repeated || changes.get() == 100_000);
     assert!(
         beyond.get() * 20 <= changes.get(),
         "{} of {} beyond",

@@ -1,7 +1,7 @@
 //! Faults that users of other systems reported, each as a fact about ours.
 //!
 //! The comment names the report's repository and number. Faults of weights, empty sets, shortfalls, unequal
-//! zones, numeric ports and load bounds have their tests beside the code they concern.
+//! zones, ports of algorithms and load bounds have their tests beside the code they concern.
 
 use std::sync::Arc;
 
@@ -564,6 +564,36 @@ fn equal_members_make_equal_rings_wherever_their_names_come_from() {
             .zip(owners)
             .all(|(n, owner)| again.owner_at(Position(n << 57)) == owner)
     );
+}
+
+// 3rd-Eden/node-hashring#23: one library drops the default port from a server's label, another one does not.
+#[test]
+fn a_port_in_a_name_is_part_of_the_name_and_none_is_the_default() {
+    assert!("cache:11211".parse::<NodeId>().is_err(), "an address");
+    let names = [
+        "cache",
+        "cache-11211",
+        "cache.11211",
+        "cache-11212",
+        "11211",
+    ];
+    let ring = build(RingSpec::new(members(names)));
+    let mut positions: Vec<Position> = ring.points().map(|(at, _)| at).collect();
+    positions.dedup();
+    assert_eq!(positions.len(), 5 * 200, "no two names share a point");
+    // Whoever drops the port has renamed the node, and the diff says who gets what it had.
+    let before = build(RingSpec::new(members(["b", "c", "cache-11211"])));
+    let after = build(RingSpec::new(members(["b", "c", "cache"])));
+    let movement = diff(&before, &after).expect("one scheme").movement();
+    let mut heirs = Vec::new();
+    for flow in &movement.flows {
+        let (source, target) = (flow.source.as_str(), flow.target.as_str());
+        assert!(source == "cache-11211" || target == "cache", "{flow:?}");
+        if source == "cache-11211" {
+            heirs.push(target);
+        }
+    }
+    assert_eq!(heirs, ["b", "c", "cache"]);
 }
 
 // haproxy/haproxy#870: one key was hashed differently by the protocol that it came with.

@@ -4,8 +4,6 @@ use clockwise_placement::{Member, Placement, Scheme, Weight};
 
 use crate::slots_plan::{check, fewest_moves, plan, spec};
 
-/// A debug build checks one case in so many. It is prime, so that all kinds come up.
-const STRIDE: usize = if cfg!(debug_assertions) { 13 } else { 1 };
 const SLOTS: usize = 3;
 /// No zones, and then each way to put three nodes into zones.
 const ZONES: [[&str; 3]; 6] = [
@@ -27,9 +25,6 @@ fn every_change_of_three_slots_moves_as_little_as_the_best_of_all_tables() {
             for weights in 1..27 {
                 for zones in &ZONES {
                     cases += 1;
-                    if cases % STRIDE != 0 {
-                        continue;
-                    }
                     let weight = |place: u32| 100 * (weights / 3u32.pow(place) % 3);
                     let members = members(zones, [weight(0), weight(1), weight(2)]);
                     let spec = spec(SLOTS, replicas, members);

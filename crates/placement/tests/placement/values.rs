@@ -176,7 +176,7 @@ fn a_secret_hash_key_is_not_printed() {
     }
 }
 
-// Field report of labels that collide by concatenation: node "1" point "12" and node "11" point "2".
+// Labels that join a name and a number collide: node 1 with point 12, and node 11 with point 2.
 #[test]
 fn points_of_nodes_whose_names_and_numbers_concatenate_alike_differ() {
     let scheme = Scheme::default();
