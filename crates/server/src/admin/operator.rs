@@ -234,7 +234,10 @@ fn code_of(error: &EditError) -> Code {
 impl From<UnstageError> for Refusal {
     fn from(error: UnstageError) -> Self {
         let (code, next) = match &error {
-            UnstageError::NothingStaged => (Code::NotFound, "clockwise node add|set|remove ID"),
+            UnstageError::NothingStaged => (
+                Code::NotFound,
+                "clockwise node add|set|remove ID      or:  clockwise pool set --placement ring|slots",
+            ),
             UnstageError::NotStaged => (Code::NotFound, "clockwise staged"),
             _ => (Code::Unfit, "clockwise staged"),
         };
@@ -247,7 +250,10 @@ impl From<ApplyError> for Refusal {
         let (code, next) = match &error {
             ApplyError::EpochMoved { .. } => (Code::Conflict, "clockwise plan"),
             ApplyError::ChangeInFlight { .. } => (Code::Conflict, "clockwise moves --watch"),
-            ApplyError::NothingStaged => (Code::Unfit, "clockwise node add|set|remove ID"),
+            ApplyError::NothingStaged => (
+                Code::Unfit,
+                "clockwise node add|set|remove ID      or:  clockwise pool set --placement ring|slots",
+            ),
             ApplyError::CannotMove { .. } | ApplyError::TooLarge(_) => {
                 (Code::Guard, "clockwise staged")
             }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::exit::{Exit, Failure};
 use super::interrupt;
-use super::look::ACCEPT;
+use super::look::{ACCEPT, STAGE};
 use super::output::{self, Format, bytes, count};
 use super::progress::Progress;
 use super::server::{Answer, Server, Target};
@@ -113,30 +113,47 @@ pub(super) fn plan(args: &PlanArgs, format: Format) -> Result<Exit, Failure> {
     let Envelope {
         epoch, body: plan, ..
     } = answer.parse::<Envelope<Plan>>()?;
-    let has = |field: &str| {
-        let list = plan.fields.get(field).and_then(Value::as_array);
-        list.is_some_and(|list| !list.is_empty())
-    };
-    let pending = has("edits");
     match format {
         Format::Json => output::line(&answer.text())?,
         Format::Table => {
             output::line(plan.text.trim_end())?;
-            let epoch = epoch.unwrap_or_default();
-            let apply = format!("clockwise apply --expect-epoch {epoch} --wait");
-            answer.line_next(&match (pending, has("refusals"), has("preflight")) {
-                (true, true, _) => "It is refused as it stands. Take an edit back with:  clockwise unstage #      Look at what runs with:  clockwise moves".to_owned(),
-                (true, false, true) => format!("Mend that, look again with:  clockwise plan      and apply it with:  {apply}"),
-                (true, false, false) => format!("Apply it with:  {apply}"),
-                (false, ..) => "Stage a change with:  clockwise node add|set|remove ID".to_owned(),
-            })?;
+            answer.line_next(&after_plan(&plan, epoch.unwrap_or_default()))?;
         }
     }
-    Ok(if args.exit_code && pending {
+    Ok(if args.exit_code && has_any(&plan, "edits") {
         Exit::Pending
     } else {
         Exit::Done
     })
+}
+
+/// Whether a list of a plan has anything in it.
+fn has_any(plan: &Plan, list: &str) -> bool {
+    let list = plan.fields.get(list).and_then(Value::as_array);
+    list.is_some_and(|list| !list.is_empty())
+}
+
+/// What to type after a plan.
+fn after_plan(plan: &Plan, epoch: u64) -> String {
+    let apply = format!("clockwise apply --expect-epoch {epoch} --wait");
+    let [edits, refusals, faults] =
+        ["edits", "refusals", "preflight"].map(|list| has_any(plan, list));
+    match (edits, refusals, faults) {
+        (true, true, _) => "It is refused as it stands. Take an edit back with:  clockwise unstage #      Look at what runs with:  clockwise moves".to_owned(),
+        (true, false, true) => format!("Mend that, look again with:  clockwise plan      and apply it with:  {apply}"),
+        (true, false, false) => {
+            let slots = plan.fields.get("slots");
+            let left = slots.and_then(|slots| slots["copies_left"].as_f64());
+            let next = match left {
+                Some(left) if left > 0.0 => {
+                    "      Then ask for the next step with:  clockwise pool set --placement slots"
+                }
+                _ => "",
+            };
+            format!("Apply it with:  {apply}{next}")
+        }
+        (false, ..) => STAGE.to_owned(),
+    }
 }
 
 pub(super) fn apply(args: &ApplyArgs, format: Format) -> Result<Exit, Failure> {
@@ -291,7 +308,7 @@ fn print_moves_with(answer: &Answer, format: Format, reasons: Reasons) -> Result
     } = answer.parse::<Envelope<Moves>>()?;
     let Some(change) = &moves.change else {
         output::line("no change runs, and none has ended yet")?;
-        answer.line_next("Stage one with:  clockwise node add|set|remove ID")?;
+        answer.line_next(STAGE)?;
         return Ok(Exit::Done);
     };
     let epoch = epoch.unwrap_or_default();

@@ -8,6 +8,9 @@ use crate::admin::answer::{Envelope, NodeStatus, Route, StagedList, Status};
 /// What leads to a command that decides about a node.
 pub(super) const ACCEPT: &str = "Take the node as it is, and let its clients in, with:";
 
+/// What leads to a change, where nothing is staged.
+pub(super) const STAGE: &str = "Stage a change with:  clockwise node add|set|remove ID      or:  clockwise pool set --placement ring|slots";
+
 #[derive(Debug, clap::Args)]
 pub(super) struct StatusArgs {
     #[command(flatten)]
@@ -149,7 +152,7 @@ pub(super) fn nodes(target: &Target, format: Format) -> Result<Exit, Failure> {
             }
             let Nodes { nodes } = answer.parse()?;
             output::line(&nodes_table(&nodes))?;
-            answer.line_next("Stage a change with:  clockwise node add|set|remove ID")?;
+            answer.line_next(STAGE)?;
         }
     }
     Ok(Exit::Done)
@@ -233,7 +236,7 @@ pub(super) fn print_staged(answer: &Answer, format: Format) -> Result<Exit, Fail
     let Envelope { body: list, .. } = answer.parse::<Envelope<StagedList>>()?;
     if list.staged.is_empty() {
         output::line("nothing is staged")?;
-        answer.line_next("Stage a change with:  clockwise node add|set|remove ID")?;
+        answer.line_next(STAGE)?;
         return Ok(Exit::Done);
     }
     let rows = list

@@ -83,10 +83,13 @@ impl SetArgs {
             None => Ok(placing),
             Some((option, _)) => {
                 let words = format!("{option} says nothing about a pool on {kind}");
-                Err(Failure::new(Exit::Usage, words).with_next(format!(
-                    "say the placement too: --placement {}",
-                    other(kind)
-                )))
+                let other = other(kind);
+                Err(
+                    Failure::new(Exit::Usage, words).with_next(match self.placement {
+                        None => format!("say the placement too: --placement {other}"),
+                        Some(_) => format!("leave {option} out, or say --placement {other}"),
+                    }),
+                )
             }
         }
     }
@@ -152,11 +155,15 @@ mod tests {
         };
         let refused = slots.placing(Some(ring)).unwrap_err();
         assert!(refused.to_string().contains("--slots"), "{refused}");
+        let said = refused.next.expect("a way out");
+        assert_eq!(said, "say the placement too: --placement slots");
         let points = SetArgs {
             points: Some(64),
             ..args(Some(Kind::Slots))
         };
         let refused = points.placing(Some(ring)).unwrap_err();
         assert!(refused.to_string().contains("--points"), "{refused}");
+        let said = refused.next.expect("a way out");
+        assert_eq!(said, "leave --points out, or say --placement ring");
     }
 }

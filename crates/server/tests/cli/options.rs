@@ -229,3 +229,42 @@ fn a_pool_changes_from_a_ring_to_slots_and_back_with_its_keys() {
         }
     }
 }
+
+#[test]
+fn a_change_in_steps_keeps_to_them_and_its_plans_name_the_command_that_goes_on() {
+    let cluster = Cluster::start(&["--placement", "ring"]);
+    let set = ["pool", "set", "--placement", "slots", "--step", "15"];
+    assert_eq!(cluster.run(&set).exit, 0);
+    assert_eq!(cluster.run(&["node", "add", "node-4"]).exit, 0);
+    let goes_on = cluster.suggested("pool set", "--placement slots");
+    let mut steps = Vec::new();
+    loop {
+        let plan = cluster.run(&["plan", "-o", "json"]).json("Plan");
+        let moved = plan["moves"]["copies"].as_f64().unwrap();
+        assert!(moved <= 0.15 + 1e-9, "{moved}");
+        let left = plan["slots"]["copies_left"].as_f64().unwrap();
+        let told = cluster.run(&["plan"]);
+        assert_eq!(told.stdout.contains(&goes_on), left > 0.0, "{told:?}");
+        let applied = cluster.run(&["apply", "--wait"]);
+        assert_eq!(applied.exit, 0, "{applied:?}");
+        steps.push(left);
+        if left == 0.0 {
+            break;
+        }
+        assert!(steps.len() < 4, "{steps:?}");
+        assert_eq!(
+            cluster.run(&["pool", "set", "--placement", "slots"]).exit,
+            0
+        );
+    }
+    assert_eq!(
+        steps.len(),
+        2,
+        "more than a quarter in two steps: {steps:?}"
+    );
+    let other = cluster.suggested("pool set", "--placement ring|slots");
+    for verb in [&["plan"][..], &["node", "list"], &["staged"]] {
+        let run = cluster.run(verb);
+        assert!(run.stdout.contains(&other), "{run:?}");
+    }
+}
