@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use clockwise_cluster::Term;
 use tokio::sync::watch;
 
-use super::Leadership;
+use super::{Leader, Leadership};
 
 #[derive(Debug, Default)]
 pub(super) struct Leaders {
     // Invariant: no two names have the same term.
-    by_name: BTreeMap<String, Leader>,
+    by_name: BTreeMap<String, Led>,
 }
 
 #[derive(Debug)]
-struct Leader {
+struct Led {
     term: Term,
     lost: watch::Sender<bool>,
 }
@@ -24,7 +24,7 @@ impl Leaders {
     pub(super) fn begin(&mut self, name: &str, term: Term) -> Leadership {
         assert!(!self.leads(term), "a term is used once");
         let (lost, subscription) = watch::channel(false);
-        if let Some(former) = self.by_name.insert(name.to_owned(), Leader { term, lost }) {
+        if let Some(former) = self.by_name.insert(name.to_owned(), Led { term, lost }) {
             former.lost.send_replace(true);
         }
         Leadership {
@@ -35,6 +35,16 @@ impl Leaders {
 
     pub(super) fn leads(&self, term: Term) -> bool {
         self.by_name.values().any(|leader| leader.term == term)
+    }
+
+    /// Who leads under this name: always this process, which is told so.
+    pub(super) fn leader(&self, name: &str) -> Option<Leader> {
+        let led = self.by_name.get(name)?;
+        Some(Leader {
+            term: led.term,
+            holder: format!("process {}", std::process::id()),
+            contact: None,
+        })
     }
 
     pub(super) fn resign(&mut self, term: Term) {

@@ -13,7 +13,7 @@ use super::published::Published;
 use super::registry::{Keeping, Listing, RETRY_PAUSE, Registrant, Registration, Registry};
 use super::transition::{check_commit, opens_epoch};
 use super::{
-    CommitError, HISTORY_EPOCHS_MAX, HistoryCopy, LeadError, Leadership, ReadError, Store,
+    CommitError, HISTORY_EPOCHS_MAX, HistoryCopy, LeadError, Leader, Leadership, ReadError, Store,
 };
 
 /// A [`Store`] in memory. Clones share one record, as processes share one in a real store.
@@ -169,6 +169,12 @@ impl Store for MemoryStore {
         let state = self.state();
         state.reach_to_read()?;
         Ok(state.leaders.leads(term))
+    }
+
+    async fn leader(&self, name: &str) -> Result<Option<Leader>, ReadError> {
+        let state = self.state();
+        state.reach_to_read()?;
+        Ok(state.leaders.leader(name))
     }
 
     async fn resign(&self, term: Term) -> Result<(), ReadError> {

@@ -85,6 +85,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Whether this term leads now.
     async fn leads(&self, term: Term) -> Result<bool, ReadError>;
 
+    /// Who leads under this name now, as far as the store knows; `None` if nobody does.
+    async fn leader(&self, name: &str) -> Result<Option<Leader>, ReadError>;
+
     /// Gives a term up. One that does not lead any more is no error.
     async fn resign(&self, term: Term) -> Result<(), ReadError>;
 
@@ -119,6 +122,17 @@ impl Leadership {
         // An error means that the store is gone, and the term with it.
         let _gone = self.lost.wait_for(|lost| *lost).await;
     }
+}
+
+/// Who leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leader {
+    /// Under which term.
+    pub term: Term,
+    /// Who it is, for people.
+    pub holder: String,
+    /// Where it can be asked what it does, as it says itself: `HOST:PORT` of an admin API.
+    pub contact: Option<String>,
 }
 
 /// One epoch of a store's history.

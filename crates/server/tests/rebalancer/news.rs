@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use clockwise_client::store::{
-    CommitError, HistoryCopy, LeadError, Leadership, MemoryStore, ReadError, Store,
+    CommitError, HistoryCopy, LeadError, Leader, Leadership, MemoryStore, ReadError, Store,
 };
 use clockwise_cluster::{Handoff, HandoffState, Record, Revision, Term};
 use tokio::sync::watch;
@@ -92,6 +92,10 @@ impl Store for Odd {
 
     async fn leads(&self, term: Term) -> Result<bool, ReadError> {
         self.inner.leads(term).await
+    }
+
+    async fn leader(&self, name: &str) -> Result<Option<Leader>, ReadError> {
+        self.inner.leader(name).await
     }
 
     async fn resign(&self, term: Term) -> Result<(), ReadError> {

@@ -53,7 +53,7 @@ pub(super) struct Connection {
     members: Vec<Member>,
     /// The member that answered last; counted on, never back, and taken modulo their number.
     current: AtomicUsize,
-    user: Option<EtcdUser>,
+    user: Mutex<Option<EtcdUser>>,
     token: Mutex<Option<Token>>,
     attempt_timeout: Duration,
 }
@@ -99,7 +99,7 @@ impl Connection {
                 .map(member)
                 .collect::<Result<_, _>>()?,
             current: AtomicUsize::new(0),
-            user: options.user.clone(),
+            user: Mutex::new(options.user.clone()),
             token: Mutex::new(None),
             attempt_timeout: options.attempt_timeout,
         })
@@ -304,11 +304,11 @@ impl Connection {
         deadline: Instant,
     ) -> Result<Request<T>, Trouble> {
         let mut request = Request::new(message);
-        if let Some(user) = &self.user {
+        if let Some(user) = self.user() {
             let known = self.token().clone();
             let token = match known {
                 Some(token) => Some(token),
-                None => self.log_in(member, user, deadline).await?,
+                None => self.log_in(member, &user, deadline).await?,
             };
             if let Some(token) = token {
                 request.metadata_mut().insert("token", token);
@@ -353,7 +353,30 @@ impl Connection {
     fn may_log_in_again(&self, attempts: &mut Attempts) -> bool {
         attempts.logins += 1;
         *self.token() = None;
-        self.user.is_some() && attempts.logins <= LOGINS_PER_CALL_MAX
+        self.user().is_some() && attempts.logins <= LOGINS_PER_CALL_MAX
+    }
+
+    /// Logs in as another user, and goes on as that one once a member has let it in.
+    pub(super) async fn log_in_as(&self, user: EtcdUser, deadline: Instant) -> Result<(), Failure> {
+        let mut attempts = Attempts::default();
+        for _ in &self.members {
+            let member = self.member();
+            match self.log_in(member, &user, deadline).await {
+                Ok(_token) => {
+                    *self.user.lock().unwrap_or_else(PoisonError::into_inner) = Some(user);
+                    return Ok(());
+                }
+                Err(Trouble::NotDone(why)) => attempts.note(member, Trouble::NotDone(why)),
+                Err(trouble) => return Err(attempts.end(member, trouble)),
+            }
+            self.turn();
+        }
+        Err(attempts.timed_out())
+    }
+
+    fn user(&self) -> Option<EtcdUser> {
+        let user = self.user.lock().unwrap_or_else(PoisonError::into_inner);
+        user.clone()
     }
 
     fn token(&self) -> std::sync::MutexGuard<'_, Option<Token>> {

@@ -105,6 +105,9 @@ pub(super) struct StoredLeader {
     pub(super) term: Term,
     /// For people.
     pub(super) holder: String,
+    /// Where it can be asked what it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) contact: Option<String>,
     /// Of the store value that leads.
     pub(super) store: String,
     /// Which of the store's calls this is.
@@ -112,11 +115,17 @@ pub(super) struct StoredLeader {
 }
 
 impl StoredLeader {
-    pub(super) fn new(term: Term, holder: &str, store: &str, call: u64) -> StoredLeader {
+    pub(super) fn new(
+        term: Term,
+        (holder, contact): (&str, Option<&str>),
+        store: &str,
+        call: u64,
+    ) -> StoredLeader {
         StoredLeader {
             format: FORMAT,
             term,
             holder: holder.to_owned(),
+            contact: contact.map(str::to_owned),
             store: store.to_owned(),
             call,
         }

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::error::last_of_all;
-use super::super::{LeadError, Leadership, ReadError};
+use super::super::{LeadError, Leader, Leadership, ReadError};
 use super::Shared;
 use super::failure::Failure;
 use super::keys::{StoredLeader, StoredTerm, place};
@@ -170,7 +170,8 @@ impl Shared {
                 let why = "others began terms again and again meanwhile".to_owned();
                 return Err(LeadError::Unreachable { why });
             }
-            let value = StoredLeader::new(term, &self.holder, &self.nonce, call).encode();
+            let holder = (self.holder.as_str(), self.contact.as_deref());
+            let value = StoredLeader::new(term, holder, &self.nonce, call).encode();
             // Whether it succeeded is seen by the next look, also if its answer was lost.
             let txn = self.begin_txn(&key, &value, term, &standing, lease.id);
             candidate = Some((term, value));
@@ -402,6 +403,18 @@ impl Shared {
             .iter()
             .filter_map(|kv| StoredLeader::decode(&kv.value));
         Ok(leaders.any(|leader| leader.term == term))
+    }
+
+    pub(super) async fn leader(&self, name: &str) -> Result<Option<Leader>, ReadError> {
+        let request = RangeRequest::one(self.keys.leader(name));
+        let found = self.connection.range(request, self.deadline()).await?;
+        let stored = found.kvs.first();
+        let stored = stored.and_then(|found| StoredLeader::decode(&found.value));
+        Ok(stored.map(|stored| Leader {
+            term: stored.term,
+            holder: stored.holder,
+            contact: stored.contact,
+        }))
     }
 
     pub(super) async fn resign(&self, term: Term) -> Result<(), ReadError> {

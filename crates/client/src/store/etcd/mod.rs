@@ -40,7 +40,7 @@ use tokio::time::Instant;
 
 use super::published::Published;
 use super::registry::{Listing, Registrant, Registration, Registry};
-use super::{CommitError, HistoryCopy, LeadError, Leadership, OpenError, ReadError, Store};
+use super::{CommitError, HistoryCopy, LeadError, Leader, Leadership, OpenError, ReadError, Store};
 use connection::Connection;
 use head::Seen;
 use keys::Keys;
@@ -90,6 +90,7 @@ struct Shared {
     /// Tells the calls of this store that want to lead from each other.
     leads_asked: AtomicU64,
     holder: String,
+    contact: Option<String>,
     lease_ttl_s: i64,
     registration_ttl_s: i64,
     call_timeout: Duration,
@@ -115,6 +116,16 @@ impl EtcdStore {
             shared,
             tasks: vec![watching, looking],
         }
+    }
+
+    /// Logs in as this user, and goes on as that one: after its password was changed, for instance.
+    ///
+    /// # Errors
+    /// If etcd does not let it in, or does not answer. Then it stays who it was.
+    pub async fn log_in_as(&self, user: EtcdUser) -> Result<(), ReadError> {
+        let deadline = self.shared.deadline();
+        let entered = self.shared.connection.log_in_as(user, deadline).await;
+        entered.map_err(ReadError::from)
     }
 
     /// Gives up all leaderships, and returns when nothing of the store runs any more.
@@ -176,6 +187,7 @@ impl Shared {
             lease_ttl_s: options.lease_ttl_s(),
             registration_ttl_s: options.registration_ttl_s(),
             holder: options.holder,
+            contact: options.contact,
             call_timeout: options.call_timeout,
             check_interval: options.check_interval,
             reread_interval: options.reread_interval,
@@ -224,6 +236,10 @@ impl Store for EtcdStore {
 
     async fn leads(&self, term: Term) -> Result<bool, ReadError> {
         self.shared.leads(term).await
+    }
+
+    async fn leader(&self, name: &str) -> Result<Option<Leader>, ReadError> {
+        self.shared.leader(name).await
     }
 
     async fn resign(&self, term: Term) -> Result<(), ReadError> {

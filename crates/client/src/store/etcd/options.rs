@@ -11,6 +11,7 @@ use crate::credentials::Password;
 /// More members than any etcd cluster should have.
 const ENDPOINTS_MAX: usize = 16;
 const PREFIX_BYTES_MAX: usize = 256;
+/// Of the holder, and of its contact.
 const HOLDER_BYTES_MAX: usize = 256;
 /// etcd answers pings that come more often than every 5 s by closing the connection.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -32,6 +33,8 @@ pub struct EtcdOptions {
     pub user: Option<EtcdUser>,
     /// Who leads, as others are told when they want to.
     pub holder: String,
+    /// Where whoever leads can be asked what it does: `HOST:PORT` of an admin API.
+    pub contact: Option<String>,
     /// How long a leader that is gone is waited for, in whole seconds.
     pub lease_ttl: Duration,
     /// How long somebody who is registered and gone stays listed, in whole seconds. Each of them
@@ -55,6 +58,7 @@ impl Default for EtcdOptions {
             tls: None,
             user: None,
             holder: format!("process {}", std::process::id()),
+            contact: None,
             lease_ttl: Duration::from_secs(5),
             registration_ttl: Duration::from_secs(10),
             attempt_timeout: Duration::from_millis(500),
@@ -100,7 +104,10 @@ impl fmt::Debug for EtcdIdentity {
 
 impl EtcdOptions {
     /// What is wrong with them, before anything is tried.
-    pub(super) fn check(&self) -> Result<(), OpenError> {
+    ///
+    /// # Errors
+    /// The first option that cannot be used.
+    pub fn check(&self) -> Result<(), OpenError> {
         if self.endpoints.is_empty() || self.endpoints.len() > ENDPOINTS_MAX {
             return Err(refused(
                 "endpoints",
@@ -124,6 +131,14 @@ impl EtcdOptions {
             let why = format!("more than {HOLDER_BYTES_MAX} bytes");
             return Err(refused("holder", why));
         }
+        if let Some(contact) = &self.contact
+            && (contact.is_empty()
+                || contact.len() > HOLDER_BYTES_MAX
+                || !contact.bytes().all(|byte| byte.is_ascii_graphic()))
+        {
+            let why = format!("`{}` is no HOST:PORT", contact.escape_debug());
+            return Err(refused("contact", why));
+        }
         for (what, ttl) in [
             ("lease_ttl", self.lease_ttl),
             ("registration_ttl", self.registration_ttl),
@@ -142,6 +157,9 @@ impl EtcdOptions {
             if duration.is_zero() {
                 return Err(refused(what, "must be above zero".to_owned()));
             }
+        }
+        for endpoint in &self.endpoints {
+            self.endpoint(endpoint)?;
         }
         Ok(())
     }

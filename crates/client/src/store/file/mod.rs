@@ -32,8 +32,8 @@ use super::published::Published;
 use super::registry::{Listing, Registrant, Registration, Registry};
 use super::transition::check_commit;
 use super::{
-    CommitError, HISTORY_EPOCHS_MAX, HistoryCopy, LeadError, Leadership, OpenError, ReadError,
-    Store,
+    CommitError, HISTORY_EPOCHS_MAX, HistoryCopy, LeadError, Leader, Leadership, OpenError,
+    ReadError, Store,
 };
 use disk::{Disk, RealDisk, Stamp};
 use files::{RecordFiles, ReplaceError, StoredTerm, unreachable};
@@ -234,6 +234,17 @@ impl Store for FileStore {
     async fn leads(&self, term: Term) -> Result<bool, ReadError> {
         let asked = self
             .blocking(move |shared| shared.lock_stands() && shared.state().leaders.leads(term))
+            .await;
+        asked.map_err(|why| ReadError::Unreachable { why })
+    }
+
+    async fn leader(&self, name: &str) -> Result<Option<Leader>, ReadError> {
+        let name = name.to_owned();
+        let asked = self
+            .blocking(move |shared| {
+                let led = shared.lock_stands().then(|| shared.state());
+                led.and_then(|state| state.leaders.leader(&name))
+            })
             .await;
         asked.map_err(|why| ReadError::Unreachable { why })
     }
