@@ -134,9 +134,10 @@ impl Handoff {
 }
 
 /// Names a handoff of the change in flight: one per source and way.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct HandoffId {
     /// The node that gives.
+    #[serde(with = "as_text")]
     pub source: NodeId,
     /// Whether it brings keys back after an abort.
     pub reverse: bool,

@@ -80,6 +80,7 @@ mod name;
 mod node;
 mod plan;
 mod record;
+mod restore;
 mod settings;
 mod stage;
 mod step;
@@ -112,6 +113,7 @@ pub use record::{
     FORMAT, Membership, NewNode, NewPool, Options, Protocol, Record, ServiceClass, Throttle,
     Tombstone,
 };
+pub use restore::RestoreError;
 pub use stage::{StageError, Unstage, UnstageError};
 pub use step::{Counts, HANDOVER_MS_MAX, Step, StepError};
 pub use view::{KeyPosition, Moving, MovingSet, NodeIndex, Route, View, ViewError};

@@ -6,9 +6,10 @@
 use core::fmt;
 
 use clockwise_placement::NodeId;
+use serde::{Deserialize, Serialize};
 
 use super::message::Identity;
-use crate::{Change, Generation, Handoff, HandoffState, Incarnation, Nonce, Record};
+use crate::{Change, Generation, Handoff, HandoffState, Incarnation, Nonce, Record, as_text};
 
 /// Whom a node lets in.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,7 +26,8 @@ pub enum Admission {
 }
 
 /// Why a node lets nobody in.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Closed {
     /// It is not in the pool.
@@ -37,6 +39,7 @@ pub enum Closed {
     /// It restarted or its data was replaced after it became an owner, while the source still has its copies.
     ChangedSinceFlip {
         /// The source.
+        #[serde(with = "as_text")]
         source: NodeId,
         /// Who became the owner.
         expected: Incarnation,
