@@ -2,9 +2,12 @@
 
 pub mod admin;
 pub mod cli;
+pub mod comparison;
 pub mod driver;
 pub mod embedded;
 pub mod rebalancer;
 pub mod router;
+pub mod running;
+pub mod serve;
 pub mod up;
 pub mod workload;

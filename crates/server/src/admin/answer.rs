@@ -73,11 +73,29 @@ pub struct Status {
     pub staged: usize,
     /// The nodes, those that join or leave included.
     pub nodes: Vec<NodeStatus>,
+    /// Who leads the pool: moves its keys, and decides whom its nodes let in.
+    #[serde(default)]
+    pub leader: Option<LeaderStatus>,
     /// What is wrong, in words; empty when all is well.
     pub problems: Vec<String>,
     /// What to type to mend that, where it is known.
     #[serde(default)]
     pub next: Option<String>,
+}
+
+/// Who leads a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaderStatus {
+    /// What it calls itself.
+    pub name: String,
+    /// Its term.
+    pub term: u64,
+    /// Where its admin API is, as it says.
+    pub admin: Option<String>,
+    /// Whether it is the process that answers.
+    pub here: bool,
+    /// Why it could not be asked how far it is: then only what the record says is known.
+    pub unheard: Option<String>,
 }
 
 /// A change in flight in short.
@@ -253,6 +271,9 @@ pub struct Moves {
     /// What to type so that it goes on, where it does not by itself and that is known.
     #[serde(default)]
     pub next: Option<String>,
+    /// Why the leader could not be asked: the numbers are those of the last step that the record has.
+    #[serde(default)]
+    pub unheard: Option<String>,
 }
 
 impl Moves {

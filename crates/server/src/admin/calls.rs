@@ -15,10 +15,12 @@ use super::call::{
     AcceptCall, ApplyCall, EmptyCall, StageCall, StartCall, ThrottleCall, UnstageCall,
 };
 use super::clients::ClientList;
+use super::elsewhere::{HERE, PROGRESS};
 use super::http::parse;
 use super::metrics;
 use super::refusal::{Code, Refusal};
 use super::service::Service;
+use crate::rebalancer::Progress;
 
 type Reply<T> = Result<Json<Envelope<T>>, Refusal>;
 pub(super) type Shared = State<Arc<Service>>;
@@ -39,6 +41,9 @@ pub fn calls(service: Arc<Service>) -> Router {
         .route("/accept", post(accept))
         .route("/abort", post(abort))
         .route("/resume", post(resume))
+        .route(&format!("/{PROGRESS}"), get(progress))
+        .route(&format!("/{HERE}/abort"), post(abort_here))
+        .route(&format!("/{HERE}/resume"), post(resume_here))
         .route("/throttle", get(throttle).post(set_throttle))
         .route("/shutdown", post(shutdown));
     Router::new()
@@ -153,30 +158,54 @@ async fn plan(State(service): Shared) -> Reply<Plan> {
 async fn apply(State(service): Shared, body: Bytes) -> Reply<Moves> {
     let call: ApplyCall = parse(&body)?;
     let record = service.apply(&call).await?;
-    reply(&record, service.applied(&record))
+    reply(&record, service.applied(&record).await)
 }
 
 async fn moves(State(service): Shared) -> Reply<Moves> {
     let record = service.operator.record().await?;
-    reply(&record, service.moves(&record))
+    reply(&record, service.moves(&record).await)
+}
+
+/// What this process itself does for the pool, for those that do not lead.
+async fn progress(State(service): Shared) -> Json<Progress> {
+    Json(service.own_progress())
+}
+
+/// What the two calls for the leader alone answer.
+#[derive(Serialize)]
+struct Begun {
+    begun: bool,
+}
+
+async fn abort_here(State(service): Shared, body: Bytes) -> Result<Json<Begun>, Refusal> {
+    let EmptyCall {} = parse(&body)?;
+    service.abort_here().await?;
+    Ok(Json(Begun { begun: true }))
+}
+
+async fn resume_here(State(service): Shared, body: Bytes) -> Result<Json<Begun>, Refusal> {
+    let EmptyCall {} = parse(&body)?;
+    service.resume_here().await?;
+    Ok(Json(Begun { begun: true }))
 }
 
 async fn accept(State(service): Shared, body: Bytes) -> Reply<Moves> {
     let call: AcceptCall = parse(&body)?;
     let record = service.accept(&call).await?;
-    reply(&record, service.accepted(&record, &call.id))
+    let moves = service.accepted(&record, &call.id).await;
+    reply(&record, moves)
 }
 
 async fn abort(State(service): Shared, body: Bytes) -> Reply<Moves> {
     let EmptyCall {} = parse(&body)?;
     let record = service.abort().await?;
-    reply(&record, service.moves(&record))
+    reply(&record, service.moves(&record).await)
 }
 
 async fn resume(State(service): Shared, body: Bytes) -> Reply<Moves> {
     let EmptyCall {} = parse(&body)?;
     let record = service.resume().await?;
-    reply(&record, service.moves(&record))
+    reply(&record, service.moves(&record).await)
 }
 
 async fn throttle(State(service): Shared) -> Reply<Throttle> {

@@ -6,14 +6,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::refusal::{Code, Refusal};
+use super::token::Token;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderName, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use clockwise_client::credentials::Password;
-
-use super::refusal::{Code, Refusal};
 
 /// The largest request body, in bytes.
 pub(super) const BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -22,13 +21,18 @@ pub(super) const BODY_BYTES_MAX: usize = 1024 * 1024;
 #[derive(Clone)]
 pub(super) struct Guard {
     bound: SocketAddr,
-    token: Password,
+    known_as: Option<String>,
+    token: Token,
 }
 
 impl Guard {
-    /// Guards an API bound to this address with this token.
-    pub(super) fn new(bound: SocketAddr, token: Password) -> Self {
-        Self { bound, token }
+    /// Guards an API bound to this address, and known by another one, with this token.
+    pub(super) fn new(bound: SocketAddr, known_as: Option<String>, token: Token) -> Self {
+        Self {
+            bound,
+            known_as,
+            token,
+        }
     }
 
     fn check(&self, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
@@ -81,8 +85,13 @@ impl Guard {
         }
     }
 
-    /// `host:port` as a client of ours writes it: the bound address, or a loopback name for a loopback address.
+    /// `host:port` as a client of ours writes it: the bound address, a loopback name for a loopback address, or
+    /// the name that the configuration gives it.
     fn is_own_authority(&self, authority: &str) -> bool {
+        let known_as = self.known_as.as_deref();
+        if known_as.is_some_and(|known| known.eq_ignore_ascii_case(authority)) {
+            return true;
+        }
         let host = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => {
                 if port.parse() != Ok(self.bound.port()) {
@@ -149,10 +158,13 @@ fn check_json(headers: &HeaderMap) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use clockwise_client::credentials::Password;
+
     use super::*;
 
     fn outcome(bound: &str, method: Method, headers: &[(&'static str, &str)]) -> Option<Code> {
-        let guard = Guard::new(bound.parse().unwrap(), Password::generate().unwrap());
+        let token = Password::generate().unwrap().into();
+        let guard = Guard::new(bound.parse().unwrap(), None, token);
         check(&guard, method, headers)
     }
 
@@ -198,6 +210,25 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_the_configuration_gives_is_answered_and_no_other() {
+        let token = Password::generate().unwrap().into();
+        let known_as = Some("admin-a.example:7380".to_owned());
+        let guard = Guard::new("10.0.0.1:7380".parse().unwrap(), known_as, token);
+        for (host, refused) in [
+            ("admin-a.example:7380", None),
+            ("10.0.0.1:7380", None),
+            ("admin-a.example", Some(Code::ForeignHost)),
+            ("admin-b.example:7380", Some(Code::ForeignHost)),
+        ] {
+            assert_eq!(
+                check(&guard, Method::GET, &[("host", host)]),
+                refused,
+                "{host}"
+            );
+        }
+    }
+
+    #[test]
     fn pages_of_other_sites_are_refused() {
         for origin in [
             "http://evil.example",
@@ -224,7 +255,11 @@ mod tests {
     #[test]
     fn a_change_needs_the_token_and_json() {
         let token = Password::generate().unwrap();
-        let guard = Guard::new("127.0.0.1:7380".parse().unwrap(), token.clone());
+        let guard = Guard::new(
+            "127.0.0.1:7380".parse().unwrap(),
+            None,
+            token.clone().into(),
+        );
         let host = ("host", "127.0.0.1:7380");
         let json = ("content-type", "application/json; charset=utf-8");
         let text = ("content-type", "text/plain");

@@ -15,7 +15,6 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use clockwise_client::credentials::Password;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -28,6 +27,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::guard::{self, BODY_BYTES_MAX, Guard};
 use super::refusal::{Code, Refusal};
+use super::token::Token;
 
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -59,6 +59,43 @@ impl Default for AdminLimits {
     }
 }
 
+/// Where an admin API is going to be served: bound, so that nobody else can take the address meanwhile.
+#[derive(Debug)]
+pub struct AdminListener {
+    listener: TcpListener,
+    address: SocketAddr,
+    known_as: Option<String>,
+}
+
+impl AdminListener {
+    /// Binds an address, port 0 allowed.
+    ///
+    /// # Errors
+    /// When it cannot be bound.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok(Self {
+            listener,
+            address,
+            known_as: None,
+        })
+    }
+
+    /// Answers to this `HOST:PORT` too, by which others know the address.
+    #[must_use]
+    pub fn known_as(self, name: String) -> Self {
+        let known_as = Some(name);
+        Self { known_as, ..self }
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
 /// A running admin API.
 #[derive(Debug)]
 pub struct AdminServer {
@@ -70,18 +107,15 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Serves these calls on `bind`, port 0 allowed; those that change something need `token`.
-    ///
-    /// # Errors
-    /// When the address cannot be bound.
-    pub async fn start(
-        bind: SocketAddr,
-        token: Password,
-        calls: Router,
-        limits: AdminLimits,
-    ) -> io::Result<Self> {
-        let listener = TcpListener::bind(bind).await?;
-        let address = listener.local_addr()?;
+    /// Serves these calls; those that change something need `token`. Must be called within a runtime.
+    #[must_use]
+    pub fn start(at: AdminListener, token: Token, calls: Router, limits: AdminLimits) -> Self {
+        let AdminListener {
+            listener,
+            address,
+            known_as,
+        } = at;
+        let guard = Guard::new(address, known_as, token);
         let app = calls
             .fallback(async || Refusal::new(Code::NotFound, "there is no such call".to_owned()))
             .method_not_allowed_fallback(async || {
@@ -92,7 +126,7 @@ impl AdminServer {
             })
             .layer(from_fn_with_state(limits, bound))
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-            .layer(from_fn_with_state(Guard::new(address, token), guard::apply));
+            .layer(from_fn_with_state(guard, guard::apply));
         let stop = CancellationToken::new();
         let ended = CancellationToken::new();
         let (end, stopped) = (ended.clone().drop_guard(), stop.clone());
@@ -100,12 +134,12 @@ impl AdminServer {
             let _end = end;
             serve(listener, app, limits, stopped).await;
         });
-        Ok(Self {
+        Self {
             address,
             stop,
             ended,
             task,
-        })
+        }
     }
 
     /// Where it listens.
@@ -241,6 +275,7 @@ mod tests {
     use std::time::Instant;
 
     use axum::routing::{get, post};
+    use clockwise_client::credentials::Password;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::watch;
 
@@ -281,10 +316,10 @@ mod tests {
                 .route("/quick", get(async || "quick"))
                 .route("/slow", post(call));
             let token = Password::generate().unwrap();
-            let any = "127.0.0.1:0".parse().unwrap();
-            let server = AdminServer::start(any, token.clone(), calls, limits);
+            let any = AdminListener::bind("127.0.0.1:0".parse().unwrap());
+            let any = any.await.unwrap();
             Self {
-                server: server.await.unwrap(),
+                server: AdminServer::start(any, token.clone().into(), calls, limits),
                 token: token.reveal().to_owned(),
                 slow,
             }

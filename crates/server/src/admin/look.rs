@@ -17,7 +17,7 @@ const SAMPLES: u32 = 1 << 16;
 /// The part of all positions that each node of a view owns now, in the order of its nodes.
 ///
 /// Exact, unless a change of the scheme is in flight: then it is drawn from 65,536 keys.
-pub(super) fn shares(view: &View) -> Vec<f64> {
+pub(crate) fn shares(view: &View) -> Vec<f64> {
     let mut shares = vec![0.0; view.nodes().len()];
     let changes = view.after().map(|after| diff(view.before(), after));
     if let Some(Err(_)) = changes {

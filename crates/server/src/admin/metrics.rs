@@ -58,12 +58,17 @@ impl Check {
 /// `GET /readyz`: 200 where clients can be sent here, else 503; the body says why. A node that is away does
 /// not count: other keys are served.
 pub(super) async fn readiness(State(service): Shared) -> Response {
-    let unrouted = match service.traffic().epoch {
-        Some(_) => None,
-        None => Some("the router has no view of the pool yet".to_owned()),
-    };
+    let mut checks = Vec::new();
+    if service.router.is_some() {
+        let unrouted = match service.traffic().epoch {
+            _ if *service.draining.borrow() => Some("this process ends".to_owned()),
+            Some(_) => service.discord.borrow().as_deref().map(str::to_owned),
+            None => Some("the router has no view of the pool yet".to_owned()),
+        };
+        checks.push(Check::new("router", unrouted));
+    }
     let trouble = service.trouble.borrow().as_ref().map(ToString::to_string);
-    let checks = vec![Check::new("router", unrouted), Check::new("store", trouble)];
+    checks.push(Check::new("store", trouble));
     let ready = checks.iter().all(|check| check.ready);
     let status = if ready {
         StatusCode::OK
@@ -99,7 +104,7 @@ impl Snapshot {
     fn of(service: &Service) -> Self {
         Self {
             router: service.traffic(),
-            rebalancer: service.rebalancer.progress().borrow().clone(),
+            rebalancer: service.own_progress(),
             store_ready: service.trouble.borrow().is_none(),
         }
     }

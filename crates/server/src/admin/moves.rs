@@ -46,6 +46,7 @@ fn without_moves(change: Option<String>, outcome: Outcome, throttle: Throttle) -
         eta_seconds: None,
         moves: Vec::new(),
         next: None,
+        unheard: None,
     }
 }
 

@@ -30,6 +30,11 @@ impl Operator {
         Self { store }
     }
 
+    /// Where the record is.
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
     /// The record as of now.
     ///
     /// # Errors

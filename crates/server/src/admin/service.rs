@@ -11,14 +11,15 @@ use futures_util::future::join_all;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
-use super::answer::{Moves, NodeStatus, Plan, Route, Status};
+use super::answer::{LeaderStatus, Moves, NodeStatus, Plan, Route, Status};
 use super::call::{AcceptCall, ApplyCall, StartCall};
 use super::clients::{self, Bracket, ClientList};
+use super::elsewhere::{Elsewhere, Heard};
 use super::operator::{Operator, applied, now_ms, unread};
 use super::refusal::{Code, Refusal};
-use super::{look, moves};
+use super::{elsewhere, look, moves};
 use crate::driver::{Driver, NodeAddress, NodeFacts};
-use crate::rebalancer::{Door, Progress, RebalancerHandle, Trial, preflight};
+use crate::rebalancer::{Door, NotLeading, Progress, RebalancerHandle, Trial, accept, preflight};
 use crate::router::{RouterHandle, RouterStats};
 use crate::up::fleet::Fleet;
 use crate::up::placing::Placing;
@@ -38,18 +39,26 @@ pub struct Service {
     pub registry: Arc<dyn Registry>,
     /// Looks at nodes.
     pub driver: Arc<dyn Driver>,
-    /// What the router counts; nothing once it is gone.
-    pub router: Weak<RouterHandle>,
-    /// Starts and ends servers of this process.
-    pub fleet: Fleet,
+    /// What the router counts, where this process has one; nothing once that is gone.
+    pub router: Option<Weak<RouterHandle>>,
+    /// Starts and ends servers of this process, where it has any.
+    pub fleet: Option<Fleet>,
     /// The view that this process routes by.
     pub views: watch::Receiver<Arc<View>>,
+    /// Why nobody may route by it, if nobody may.
+    pub discord: watch::Receiver<Option<Arc<str>>>,
     /// What the store has to complain about.
     pub trouble: watch::Receiver<Option<ReadError>>,
-    /// Moves data, and decides whom nodes let in.
-    pub rebalancer: Arc<RebalancerHandle>,
+    /// Moves data, and decides whom nodes let in, where this process may lead.
+    pub rebalancer: Option<Arc<RebalancerHandle>>,
+    /// Whoever else leads.
+    pub(crate) elsewhere: Elsewhere,
     /// Set to end this process.
     pub ending: watch::Sender<bool>,
+    /// Whether it ends already.
+    pub draining: watch::Receiver<bool>,
+    /// What is wrong with this process.
+    pub notices: watch::Receiver<Vec<String>>,
     /// Held by the call that starts a server and stages its node.
     pub adding: Mutex<()>,
 }
@@ -60,8 +69,35 @@ type Facts = BTreeMap<NodeId, Result<NodeFacts, String>>;
 impl Service {
     /// What the router does.
     pub(super) fn traffic(&self) -> RouterStats {
-        let router = self.router.upgrade();
+        let router = self.router.as_ref().and_then(Weak::upgrade);
         router.map(|router| router.stats()).unwrap_or_default()
+    }
+
+    /// What the rebalancer of this process does; nothing where it has none.
+    pub(super) fn own_progress(&self) -> Progress {
+        let own = self.rebalancer.as_ref();
+        own.map(|own| own.progress().borrow().clone())
+            .unwrap_or_default()
+    }
+
+    /// What the leader does, here or elsewhere.
+    async fn heard(&self) -> Heard {
+        let own = self.own_progress();
+        if let Some(term) = own.term {
+            let leader = LeaderStatus {
+                name: format!("process {}", std::process::id()),
+                term: term.get(),
+                admin: None,
+                here: true,
+                unheard: None,
+            };
+            return Heard {
+                progress: own,
+                leader: Some(leader),
+                unsaid: None,
+            };
+        }
+        self.elsewhere.heard(own).await
     }
 
     /// How the pool is.
@@ -70,13 +106,14 @@ impl Service {
         let view = self.view_of(&record)?;
         let facts = self.inspect(&record).await;
         let traffic = self.traffic().nodes;
-        let progress = self.rebalancer.progress().borrow().clone();
+        let heard = self.heard().await;
+        let progress = &heard.progress;
         let nodes = view.nodes().iter().zip(look::shares(&view));
         let nodes = nodes.map(|(node, share)| {
             let rate = traffic
                 .get(&node.id)
                 .map_or(0, |node| node.requests_per_second);
-            let closed = look::closed(&progress, &node.id).map(ToString::to_string);
+            let closed = look::closed(progress, &node.id).map(ToString::to_string);
             node_status(node, share, rate, facts.get(&node.id), closed)
         });
         let membership = record.membership();
@@ -93,13 +130,15 @@ impl Service {
             change: record.change().map(look::summary),
             staged: record.staged().len(),
             nodes: nodes.collect(),
-            problems: self.problems(&facts, &progress),
-            next: look::acceptable(&progress),
+            problems: self.problems(&facts, &heard),
+            next: look::acceptable(progress),
+            leader: heard.leader,
         };
         Ok((record, status))
     }
 
-    fn problems(&self, facts: &Facts, progress: &Progress) -> Vec<String> {
+    fn problems(&self, facts: &Facts, heard: &Heard) -> Vec<String> {
+        let progress = &heard.progress;
         let mut problems: Vec<String> = facts
             .values()
             .filter_map(|facts| facts.as_ref().err().cloned())
@@ -119,7 +158,13 @@ impl Service {
                 .as_ref()
                 .map(|error| format!("store: {error}")),
         );
-        if progress.term.is_none() {
+        problems.extend(self.notices.borrow().iter().cloned());
+        problems.extend(self.discord.borrow().as_deref().map(str::to_owned));
+        if let Some(leader) = &heard.leader {
+            problems.extend(elsewhere::unheard(leader));
+        } else if let Some(error) = &heard.unsaid {
+            problems.push(format!("who leads the pool is not known: {error}"));
+        } else {
             let why = progress.cannot_lead.as_deref().unwrap_or("not yet");
             problems.push(format!(
                 "nobody leads the pool, so that no key moves and no restarted node lets clients in: {why}"
@@ -279,44 +324,91 @@ impl Service {
         let invalid = |error| Refusal::new(Code::Invalid, format!("id: {error}"));
         let id: NodeId = call.id.parse().map_err(invalid)?;
         let record = self.operator.record().await?;
-        if record.node(&id).is_some() {
-            let progress = self.rebalancer.progress().borrow().clone();
+        let Heard {
+            progress, leader, ..
+        } = self.heard().await;
+        // Where the leader cannot be heard the record decides alone.
+        if record.node(&id).is_some() && leader.is_none_or(|leader| leader.unheard.is_none()) {
             look::check_acceptable(&progress, &id)?;
         }
-        self.rebalancer.accept(&id).await?;
+        match &self.rebalancer {
+            Some(rebalancer) => rebalancer.accept(&id).await?,
+            // Whoever leads finds it in the record.
+            None => {
+                let store = self.operator.store();
+                accept(store, &*self.driver, &id).await.map(drop)?;
+            }
+        }
         self.operator.record().await
     }
 
     /// Turns the change in flight round.
     pub(super) async fn abort(&self) -> Result<Arc<Record>, Refusal> {
-        self.rebalancer.abort().await?;
+        match self.leading() {
+            Some(rebalancer) => rebalancer.abort().await?,
+            None => self.elsewhere.order("abort").await?,
+        }
         self.operator.record().await
+    }
+
+    /// The rebalancer of this process, if it leads or nobody else could.
+    fn leading(&self) -> Option<&RebalancerHandle> {
+        let own = self.rebalancer.as_deref()?;
+        let leads = own.progress().borrow().term.is_some();
+        (leads || self.fleet.is_some()).then_some(own)
+    }
+
+    /// Turns the change round if this process leads, and asks nobody else.
+    pub(super) async fn abort_here(&self) -> Result<(), Refusal> {
+        let own = self.rebalancer.as_deref().ok_or(NotLeading)?;
+        Ok(own.abort().await?)
+    }
+
+    /// Begins handoffs again if this process leads, and asks nobody else.
+    pub(super) async fn resume_here(&self) -> Result<(), Refusal> {
+        let own = self.rebalancer.as_deref().ok_or(NotLeading)?;
+        Ok(own.retry().await?)
     }
 
     /// Begins handoffs again that stopped.
     pub(super) async fn resume(&self) -> Result<Arc<Record>, Refusal> {
-        self.rebalancer.retry().await?;
+        match self.leading() {
+            Some(rebalancer) => rebalancer.retry().await?,
+            None => self.elsewhere.order("resume").await?,
+        }
         self.operator.record().await
     }
 
     /// The moves of the change that was just applied; none where no key had to change its owner.
-    pub(super) fn applied(&self, record: &Record) -> Moves {
+    pub(super) async fn applied(&self, record: &Record) -> Moves {
         match record.change() {
-            Some(_) => self.moves(record),
+            Some(_) => self.moves(record).await,
             None => moves::settled_at_once(record),
         }
     }
 
     /// The moves of the change in flight or of the last one.
-    pub(super) fn moves(&self, record: &Record) -> Moves {
-        moves::moves(record, &self.rebalancer.progress().borrow(), now_ms())
+    pub(super) async fn moves(&self, record: &Record) -> Moves {
+        self.moves_without(record, None).await
     }
 
     /// The moves once a node was accepted, of which its door may not have heard yet.
-    pub(super) fn accepted(&self, record: &Record, id: &str) -> Moves {
-        let mut progress = self.rebalancer.progress().borrow().clone();
-        progress.doors.retain(|(node, _)| node.as_str() != id);
-        moves::moves(record, &progress, now_ms())
+    pub(super) async fn accepted(&self, record: &Record, id: &str) -> Moves {
+        self.moves_without(record, Some(id)).await
+    }
+
+    /// The moves, whatever is known of the door of one node.
+    async fn moves_without(&self, record: &Record, id: Option<&str>) -> Moves {
+        let Heard {
+            mut progress,
+            leader,
+            ..
+        } = self.heard().await;
+        progress.doors.retain(|(node, _)| Some(node.as_str()) != id);
+        Moves {
+            unheard: leader.and_then(|leader| leader.unheard),
+            ..moves::moves(record, &progress, now_ms())
+        }
     }
 
     /// Starts one more server and stages the node that it is.
@@ -335,6 +427,13 @@ impl Service {
             .domain
             .parse()
             .map_err(|error| invalid("domain", format!("{error}")))?;
+        let Some(fleet) = &self.fleet else {
+            let words = format!(
+                "this process starts no servers: say where the one of {id} listens, with --addr HOST:PORT"
+            );
+            return Err(Refusal::new(Code::Invalid, words)
+                .with_next(format!("clockwise node add {id} --addr HOST:PORT")));
+        };
         // One after the other: a server is not started twice, nor ended while another call stages it.
         let _alone = self.adding.lock().await;
         let record = self.operator.record().await?;
@@ -350,8 +449,7 @@ impl Service {
             .map_err(|error| invalid("address", format!("{error}")))?;
         record.stage(edit(placeholder))?;
         let failed = |error: String| Refusal::new(Code::Failed, error);
-        let running = self
-            .fleet
+        let running = fleet
             .run(&id, None)
             .await
             .map_err(|error| failed(error.to_string()))?;
@@ -361,8 +459,7 @@ impl Service {
         };
         if staged.is_err() && !running.adopted {
             // Nobody else would: whoever follows the record ends only what it once named.
-            let ended = self
-                .fleet
+            let ended = fleet
                 .retire(&id, record.revision(), SERVER_ENDS_WITHIN)
                 .await;
             if let Err(error) = ended {

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::given::Given;
 use crate::admin::refusal::{Code, Refusal};
-use crate::up::error::{Listens, UpError};
+use crate::running::error::{Listens, RunError};
+use crate::up::error::UpError;
 
 /// The documented exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,11 +176,11 @@ impl From<Refusal> for Failure {
 impl From<UpError> for Failure {
     fn from(error: UpError) -> Self {
         let next = match &error {
-            UpError::Listen { what, .. } => Some(match what {
+            UpError::Run(RunError::Listen { what, .. }) => Some(match what {
                 Listens::Clients => "clockwise up --listen HOST:PORT, port 0 takes a free one",
                 Listens::Admin => "clockwise up --admin HOST:PORT, port 0 takes a free one",
             }),
-            UpError::PartEnded { .. } => Some("clockwise up"),
+            UpError::Run(RunError::PartEnded { .. }) => Some("clockwise up"),
             _ => None,
         };
         Self {

@@ -61,7 +61,10 @@ impl Given {
             told.push_str(before);
             rest = command;
             let verb = verb_of(command);
-            if suggested && !command[verb.len()..].starts_with(" --dir") {
+            let named = [" --dir", " --admin"]
+                .iter()
+                .any(|option| command[verb.len()..].starts_with(option));
+            if suggested && !named {
                 told.push_str(verb);
                 told.push_str(&self.options(verb));
                 rest = &command[verb.len()..];
@@ -146,6 +149,8 @@ mod tests {
             "clockwise up, which finds its nodes again",
             "clockwise up --dir ./tour, which finds its nodes again",
         );
+        let elsewhere = "clockwise abort --admin 10.0.0.2:7380";
+        check(&folder, elsewhere, elsewhere);
         let left = "pass --dir DIR of the running `clockwise up`, clockwise down --dir DIR";
         check(&folder, left, left);
         check(

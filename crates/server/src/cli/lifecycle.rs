@@ -1,13 +1,12 @@
 //! `up` and `down`.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use tracing_subscriber::EnvFilter;
-
 use super::exit::{Exit, Failure};
 use super::given::Given;
+use super::log;
 use super::output::{self, Format};
 use crate::up::data_dir::{DataDir, DataDirError};
 use crate::up::down::{Ended, down};
@@ -16,9 +15,6 @@ use crate::up::placing::Kind;
 use crate::up::redis_server::Persist;
 use crate::up::run::{self, UpOptions};
 use crate::up::settings::{ClientLogin, Engine};
-
-const LOG_VARIABLE: &str = "CLOCKWISE_LOG";
-const LOG: &str = "warn,clockwise=info";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct UpArgs {
@@ -139,22 +135,9 @@ pub(super) fn up(args: UpArgs, format: Format) -> Result<Exit, Failure> {
         Format::Table => output::line(&ready.to_string()),
         Format::Json => output::json("Ready", Some(ready.epoch), ready),
     };
-    log_to_stderr();
+    let _stays = log::to_stderr(None);
     run::run(&options, ready)?;
     Ok(Exit::Done)
-}
-
-/// Talk of a long-running server; `CLOCKWISE_LOG` says how much, in tracing's own words.
-fn log_to_stderr() {
-    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(LOG));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        // It would say on stderr, by a panic of whoever logs, that stderr cannot be written.
-        .log_internal_errors(false)
-        .with_writer(io::stderr);
-    log.with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .init();
 }
 
 pub(super) fn stop(args: &DownArgs, format: Format) -> Result<Exit, Failure> {

@@ -10,6 +10,7 @@ pub mod exit;
 mod given;
 mod interrupt;
 mod lifecycle;
+mod log;
 mod look;
 mod measure;
 mod measured;
@@ -17,6 +18,8 @@ mod node;
 pub mod output;
 mod pool;
 mod progress;
+mod record;
+mod serve;
 pub mod server;
 mod sim;
 mod svg;
@@ -52,6 +55,11 @@ struct Cli {
 enum Verb {
     /// Runs nodes, router, rebalancer and admin API in this process until a signal ends it.
     Up(lifecycle::UpArgs),
+    /// Runs one process of a pool that may have several: router, rebalancer, admin API, or any of them.
+    Serve(serve::ServeArgs),
+    /// Makes, exports, imports and compares the record of a pool in its store.
+    #[command(subcommand)]
+    Record(record::RecordVerb),
     /// Ends what runs on a folder, also after its `up` was killed.
     Down(lifecycle::DownArgs),
     /// Shows the pool: epoch, nodes, what is wrong.
@@ -145,7 +153,13 @@ impl Verb {
             Self::Up(args) => return args.given(),
             Self::Down(args) => return args.given(),
             Self::Bench(args) => return args.given(),
-            Self::Measure(_) | Self::Sim(_) | Self::Completions { .. } => return Given::default(),
+            Self::Serve(_)
+            | Self::Record(_)
+            | Self::Measure(_)
+            | Self::Sim(_)
+            | Self::Completions { .. } => {
+                return Given::default();
+            }
             Self::Status(args) => &args.target,
             Self::Owner(args) | Self::Route(args) => &args.target,
             Self::Clients(args) => &args.target,
@@ -167,6 +181,8 @@ impl Verb {
 fn dispatch(verb: Verb, format: Format) -> Result<Exit, Failure> {
     match verb {
         Verb::Up(args) => lifecycle::up(args, format),
+        Verb::Serve(args) => serve::serve(&args, format),
+        Verb::Record(verb) => record::run(verb, format),
         Verb::Down(args) => lifecycle::stop(&args, format),
         Verb::Status(args) => look::status(&args, format),
         Verb::Owner(args) => look::owner(&args, format),

@@ -24,7 +24,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use clockwise_client::credentials::PoolKey;
-use clockwise_client::store::{CommitError, NextError, Store};
+use clockwise_client::store::{CommitError, LeadError, NextError, Store};
 use clockwise_placement::NodeId;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -35,6 +35,9 @@ pub use accept::{AcceptError, accept};
 pub use preflight::{Trial, preflight};
 pub use progress::{ChangeProgress, HandoffProgress, Progress};
 pub use station::Door;
+
+/// Under which name of the store rebalancers lead.
+pub const LEADER: &str = "rebalancer";
 
 /// Requests that may wait while a record is being read.
 const REQUESTS_MAX: usize = 16;
@@ -200,11 +203,15 @@ impl Reporter {
         self.update(|progress| {
             progress.term = term;
             progress.cannot_lead = None;
+            progress.led_elsewhere = false;
         });
     }
 
-    fn cannot_lead(&self, why: &impl fmt::Display) {
-        self.update(|progress| progress.cannot_lead = Some(why.to_string()));
+    fn cannot_lead(&self, why: &LeadError) {
+        self.update(|progress| {
+            progress.cannot_lead = Some(why.to_string());
+            progress.led_elsewhere = matches!(why, LeadError::Held { .. });
+        });
     }
 
     fn doors(&self, doors: Vec<(NodeId, Door)>) {

@@ -4,19 +4,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clockwise_cluster::{ChangeId, Direction, HandoffId, HandoffState, Term};
 use clockwise_placement::NodeId;
+use serde::{Deserialize, Serialize};
 
 use super::station::Door;
 
-/// What the rebalancer is doing.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// What the rebalancer is doing. Processes that do not lead ask the one that does.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Progress {
     /// The term it leads under; none while it does not lead.
     pub term: Option<Term>,
     /// Why it cannot lead, where that is known.
     pub cannot_lead: Option<String>,
+    /// Whether that is because somebody else does.
+    #[serde(default)]
+    pub led_elsewhere: bool,
     /// The change that runs.
     pub change: Option<ChangeProgress>,
     /// Whom each node lets in.
+    #[serde(with = "doors")]
     pub doors: Vec<(NodeId, Door)>,
 }
 
@@ -39,8 +44,34 @@ impl Progress {
     }
 }
 
+/// Nodes by their names, as they are told to other processes.
+mod doors {
+    use clockwise_placement::NodeId;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    use super::Door;
+
+    pub(super) fn serialize<S: Serializer>(
+        doors: &[(NodeId, Door)],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(doors.iter().map(|(node, door)| (node.as_str(), door)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<(NodeId, Door)>, D::Error> {
+        let doors = Vec::<(String, Door)>::deserialize(deserializer)?;
+        let parse = |(name, door): (String, Door)| {
+            let node = name.parse().map_err(de::Error::custom)?;
+            Ok((node, door))
+        };
+        doors.into_iter().map(parse).collect()
+    }
+}
+
 /// How far a change has got.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChangeProgress {
     /// Its name.
     pub id: ChangeId,
@@ -55,7 +86,7 @@ pub struct ChangeProgress {
 }
 
 /// How far a handoff has got.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HandoffProgress {
     /// Which.
     pub id: HandoffId,

@@ -18,6 +18,7 @@ use clockwise_client::store::CommitError;
 use clockwise_cluster::handoff::{Admission, Closed, Identity, admission};
 use clockwise_cluster::{Generation, HandoffState, Incarnation, Nonce, Record};
 use clockwise_placement::NodeId;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
@@ -42,7 +43,8 @@ pub(super) struct Link {
 }
 
 /// Whom a node lets in.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "door", rename_all = "snake_case")]
 pub enum Door {
     /// Nothing is known yet.
     Unknown,

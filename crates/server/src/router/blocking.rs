@@ -238,7 +238,7 @@ impl Worker {
         if waiting > 0 {
             return Flow::Later(Pause::Barrier);
         }
-        let slice_ms_max = self.shared.limits.block_ms_max;
+        let slice_ms_max = self.settings.limits.block_ms_max;
         self.begin_errand(turn, place, || Errand {
             until: match patience {
                 Patience::Ms(ms) => Some(now.after(ms)),
@@ -345,7 +345,7 @@ impl Worker {
             route,
             effect,
             preamble: 0,
-            reply_ms_max: self.shared.limits.reply_ms_max.saturating_add(slice_ms),
+            reply_ms_max: self.settings.limits.reply_ms_max.saturating_add(slice_ms),
         };
         let outcome = self.ask_own(turn, place, &ask, |out| match step {
             Step::End { key, .. } => {

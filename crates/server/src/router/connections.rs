@@ -76,7 +76,7 @@ impl Worker {
             && client.pause.is_none()
             && matches!(client.phase, Phase::LoggingIn | Phase::Serving)
         {
-            if !client.may_go_on(&self.shared.limits) {
+            if !client.may_go_on(&self.settings.limits) {
                 client.pause = Some(Pause::Window);
             } else if self.read(turn, place).is_err() {
                 return self.remove(place);
@@ -165,7 +165,7 @@ impl Worker {
             self.counters.clients_dropped += 1;
             return self.remove(place);
         }
-        let limits = &self.shared.limits;
+        let limits = &self.settings.limits;
         let Some(client) = self.clients.get(place) else {
             return;
         };
@@ -193,7 +193,7 @@ impl Worker {
         let Some(client) = self.clients.get(place) else {
             return false;
         };
-        let limits = &self.shared.limits;
+        let limits = &self.settings.limits;
         let unread = client.replies.kept_bytes();
         let transaction = client.transaction.as_ref();
         let kept = unread
@@ -262,7 +262,7 @@ impl Worker {
 
     /// Makes a connection a client, or tells it that there are too many.
     fn admit_client(&mut self, stream: mio::net::TcpStream) {
-        let login = self.shared.secrets.password.is_some();
+        let login = self.settings.secrets.password.is_some();
         let place = self.clients.next_place();
         let token = client_token(place);
         let client = Client::new(
@@ -281,7 +281,7 @@ impl Worker {
         };
         self.next_serial = self.next_serial.wrapping_add(1);
         let others = self.shared.clients.fetch_add(1, Ordering::Relaxed);
-        if others >= self.shared.limits.clients_max {
+        if others >= self.settings.limits.clients_max {
             self.counters.clients_refused += 1;
             client
                 .replies
@@ -321,7 +321,7 @@ impl Worker {
             let Some(client) = self.clients.get(place) else {
                 continue;
             };
-            match client.overdue(&self.shared.limits, self.now) {
+            match client.overdue(&self.settings.limits, self.now) {
                 None if client.has_lingered(self.now) => self.remove(place),
                 None => {
                     if self.now.since(client.active_at) >= SWEEP_MS {

@@ -238,7 +238,7 @@ impl Worker {
         let link = self.links[slot.0][protocol as usize]
             .as_mut()
             .expect("an admitted request has a connection");
-        if link.unanswered_bytes() > self.shared.limits.node_pending_bytes_max {
+        if link.unanswered_bytes() > self.settings.limits.node_pending_bytes_max {
             self.traffic.withdraw(slot, protocol, turn.now);
             let node = self.traffic.target(slot).map(|target| target.id.clone());
             let name = node.as_ref().map_or("?", NodeId::as_str);
@@ -336,7 +336,7 @@ impl Worker {
         bytes: usize,
         answer: &[u8],
     ) {
-        let limits = &self.shared.limits;
+        let limits = &self.settings.limits;
         let Some(client) = self.clients.of(origin) else {
             return;
         };

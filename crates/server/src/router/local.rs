@@ -176,7 +176,7 @@ impl Worker {
     }
 
     fn knows(&self, user: &[u8], password: &[u8]) -> bool {
-        match &self.shared.secrets.password {
+        match &self.settings.secrets.password {
             None => user == b"default",
             Some(expected) => {
                 let fits =
@@ -192,7 +192,7 @@ impl Worker {
             (3, Some(user), Some(password)) => (user, password),
             _ => return self.refuse_now(place, "ERR syntax error"),
         };
-        if self.shared.secrets.password.is_none() && request.count() == 2 {
+        if self.settings.secrets.password.is_none() && request.count() == 2 {
             return self.refuse_now(
                 place,
                 "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
@@ -228,7 +228,7 @@ impl Worker {
     }
 
     fn reset(&mut self, place: usize) -> Flow {
-        let login = self.shared.secrets.password.is_some();
+        let login = self.settings.secrets.password.is_some();
         let Some(client) = self.clients.get(place) else {
             return Flow::Next;
         };
@@ -333,7 +333,7 @@ impl Worker {
         if request.count() < 3 {
             return self.refuse_now(place, &refusal::wrong_arity("config|get"));
         }
-        let limits = &self.shared.limits;
+        let limits = &self.settings.limits;
         let values = [
             ("appendonly", "no".to_owned()),
             ("databases", "1".to_owned()),
@@ -383,7 +383,7 @@ impl Worker {
             self.shared
                 .clients
                 .load(std::sync::atomic::Ordering::Relaxed),
-            self.shared.limits.clients_max,
+            self.settings.limits.clients_max,
             view.epoch(),
             view.fingerprint(),
             view.nodes().len(),

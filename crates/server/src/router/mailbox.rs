@@ -11,6 +11,7 @@ use mio::Waker;
 
 use super::commands::CommandTable;
 use super::stats::WorkerStats;
+use super::worker::Settings;
 
 #[derive(Debug)]
 pub(super) enum Message {
@@ -32,6 +33,10 @@ pub(super) enum Message {
         attempt: u64,
         addresses: Vec<SocketAddr>,
     },
+    /// What the router was told anew: limits, and the password of clients.
+    Settings(Arc<Settings>),
+    /// Why no request may be routed any more, or that they may be again.
+    Halt(Option<Arc<str>>),
     /// Accept nobody any more, finish what is under way, then end.
     Drain,
     /// End now.

@@ -72,7 +72,7 @@ pub use limits::{FILES_RESERVED, Limits};
 pub use stats::{NodeStats, RouterStats};
 
 use mailbox::{Mailbox, Message};
-use worker::{Shared, Worker};
+use worker::{Settings, Shared, Worker};
 
 /// What the router knows and does not show.
 #[derive(Clone, Debug, Default)]
@@ -103,6 +103,7 @@ pub struct RouterConfig {
 #[derive(Debug)]
 pub struct RouterHandle {
     addr: SocketAddr,
+    pool_key: Option<PoolKey>,
     mailboxes: Vec<Arc<Mailbox>>,
     threads: Vec<JoinHandle<()>>,
     /// Sent by each worker at its end.
@@ -130,25 +131,27 @@ impl Router {
         let RouterConfig {
             listen,
             workers,
-            mut limits,
+            limits,
             secrets,
             view,
         } = config;
         let workers = workers.max(1);
-        let possible = listen::clients_possible(limits.clients_max + limits.own_links_max);
-        limits.own_links_max = limits.own_links_max.min(possible / 4);
-        limits.clients_max = limits.clients_max.min(possible - limits.own_links_max);
+        let limits = within_files(limits);
         let (addr, listeners) = listen::bind(listen, workers)?;
         let resolver = resolver::Resolver::start()?;
-        let shared = Shared {
+        let settings = Settings {
             limits,
             secrets: secrets.clone(),
+        };
+        let settings = Arc::new(settings);
+        let shared = Shared {
             resolver,
             clients: AtomicUsize::new(0),
             own_links: AtomicUsize::new(0),
             workers,
         };
         let shared = Arc::new(shared);
+        let secrets_of_nodes = secrets.pool_key.clone();
         let part_ended = CancellationToken::new();
         let (mut mailboxes, mut threads, mut ended) = (Vec::new(), Vec::new(), Vec::new());
         for (number, listener) in listeners.into_iter().enumerate() {
@@ -158,7 +161,7 @@ impl Router {
             let view = Arc::clone(&view.borrow());
             let worker = Worker::new(
                 number,
-                Arc::clone(&shared),
+                (Arc::clone(&shared), Arc::clone(&settings)),
                 Arc::clone(&mailbox),
                 poll,
                 listener,
@@ -184,6 +187,7 @@ impl Router {
         }
         Ok(RouterHandle {
             addr,
+            pool_key: secrets_of_nodes,
             mailboxes,
             threads,
             ended,
@@ -191,6 +195,14 @@ impl Router {
             _feeders: feeders,
         })
     }
+}
+
+/// The limits with no more connections than the process may have open files.
+fn within_files(mut limits: Limits) -> Limits {
+    let possible = listen::clients_possible(limits.clients_max + limits.own_links_max);
+    limits.own_links_max = limits.own_links_max.min(possible / 4);
+    limits.clients_max = limits.clients_max.min(possible - limits.own_links_max);
+    limits
 }
 
 /// Starts a thread whose end, by a panic too, is heard from what is received and from the token.
@@ -243,6 +255,25 @@ impl RouterHandle {
     /// Begins [`RouterStats::hold_ms_max`] anew.
     pub fn reset_hold(&self) {
         self.post_all(|| Message::ResetHold);
+    }
+
+    /// Goes on under these limits and with this password of clients. Who is logged in stays so; what is under
+    /// way ends under the limits that it began with, and queues of requests that wait keep theirs.
+    pub fn change(&self, limits: Limits, password: Option<Password>) {
+        let secrets = Secrets {
+            pool_key: self.pool_key.clone(),
+            password,
+        };
+        let settings = Arc::new(Settings {
+            limits: within_files(limits),
+            secrets,
+        });
+        self.post_all(|| Message::Settings(Arc::clone(&settings)));
+    }
+
+    /// Routes no further request, and answers each with this reason; `None` ends that.
+    pub fn halt(&self, why: Option<Arc<str>>) {
+        self.post_all(|| Message::Halt(why.clone()));
     }
 
     /// Accepts no more clients, answers what is under way, closes every connection, and ends.

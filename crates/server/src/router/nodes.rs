@@ -148,17 +148,22 @@ impl Worker {
         let Some(target) = self.traffic.target(slot) else {
             return;
         };
-        let credential = self.shared.secrets.pool_key.as_ref().map(|key| Credential {
-            user: client_user(target.generation),
-            password: client_password(key, &target.id, &target.nonce),
-        });
+        let credential = self
+            .settings
+            .secrets
+            .pool_key
+            .as_ref()
+            .map(|key| Credential {
+                user: client_user(target.generation),
+                password: client_password(key, &target.id, &target.nonce),
+            });
         let registry = (self.poll.registry(), link_token(slot, protocol));
         let id = self.connect_attempts;
         match NodeLink::connect(
             address,
             (slot, protocol, id),
             credential.as_ref(),
-            &self.shared.limits,
+            &self.settings.limits,
             registry,
         ) {
             Ok(link) => self.links[slot.0][protocol as usize] = Some(Box::new(link)),
@@ -340,7 +345,7 @@ impl Worker {
         let links = self.links.iter().flatten().flatten();
         let late: Vec<_> = links
             .filter_map(|link| {
-                let ms_max = link.is_late(&self.shared.limits, turn.now)?;
+                let ms_max = link.is_late(&self.settings.limits, turn.now)?;
                 Some((link.slot, link.protocol, ms_max))
             })
             .collect();

@@ -228,7 +228,7 @@ impl Worker {
         );
         let since = *own.waiting_since.get_or_insert(now);
         if ask.route.hold {
-            if now.since(since) < self.shared.limits.traffic.hold.wait_ms_max {
+            if now.since(since) < self.settings.limits.traffic.hold.wait_ms_max {
                 return Outcome::Pending;
             }
             return Outcome::Failed(refusal::not_sent(Obstacle::Handover, name, epoch));
@@ -249,7 +249,7 @@ impl Worker {
                 };
                 link.push(&sending, now, write);
                 (own.waiting_since, own.made) = (None, 0);
-                let longest = ask.reply_ms_max.max(self.shared.limits.answer_ms_max);
+                let longest = ask.reply_ms_max.max(self.settings.limits.answer_ms_max);
                 own.stage = Stage::Asked {
                     until: now.after(ask.reply_ms_max),
                     at_last: now.after(longest),
@@ -302,7 +302,7 @@ impl Worker {
     /// Makes a connection for this client to the node at `slot`, in place of any other.
     fn begin_own_link(&mut self, turn: &Turn, place: usize, slot: NodeSlot) -> Result<(), String> {
         self.close_own_link(place);
-        let (limits, epoch) = (&self.shared.limits, turn.view.epoch());
+        let (limits, epoch) = (&self.settings.limits, turn.view.epoch());
         let Some(target) = self.traffic.target(slot).cloned() else {
             return Err(refusal::no_nodes());
         };
@@ -396,15 +396,20 @@ impl Worker {
         let Some(target) = &own.target else {
             return;
         };
-        let credential = self.shared.secrets.pool_key.as_ref().map(|key| Credential {
-            user: client_user(target.generation),
-            password: client_password(key, &target.id, &target.nonce),
-        });
+        let credential = self
+            .settings
+            .secrets
+            .pool_key
+            .as_ref()
+            .map(|key| Credential {
+                user: client_user(target.generation),
+                password: client_password(key, &target.id, &target.nonce),
+            });
         match NodeLink::connect(
             address,
             (slot, protocol, own.attempt),
             credential.as_ref(),
-            &self.shared.limits,
+            &self.settings.limits,
             (self.poll.registry(), own_token(place)),
         ) {
             Ok(link) => own.link = Some(Box::new(link)),

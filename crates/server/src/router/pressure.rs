@@ -22,7 +22,7 @@ impl Worker {
     /// Bytes that clients may have to read before large answers wait, and down to which they must have
     /// come before those go on.
     fn unread_bounds(&self) -> (usize, usize) {
-        let max = self.shared.limits.memory_bytes_max;
+        let max = self.settings.limits.memory_bytes_max;
         (max / 2, max / 8 * 3)
     }
 
@@ -94,7 +94,7 @@ impl Worker {
 
     /// Drops those who have most to read, when clients together have taken too long.
     pub(super) fn end_choke(&mut self, turn: &Turn) {
-        let ms_max = self.shared.limits.choke_ms_max;
+        let ms_max = self.settings.limits.choke_ms_max;
         let Some(since) = self.choked_since else {
             return;
         };

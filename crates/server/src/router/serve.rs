@@ -34,10 +34,10 @@ impl Worker {
             return input.len();
         };
         let mut scanner = std::mem::take(&mut client.scanner);
-        let shared = Arc::clone(&self.shared);
+        let settings = Arc::clone(&self.settings);
         let mut served = 0;
         while let Some(client) = self.clients.get(place) {
-            if !client.may_go_on(&shared.limits) {
+            if !client.may_go_on(&settings.limits) {
                 if matches!(client.phase, Phase::LoggingIn | Phase::Serving) {
                     client.pause = Some(Pause::Window);
                 }
@@ -47,7 +47,7 @@ impl Worker {
             let limits = if unauthenticated {
                 const { &RequestLimits::UNAUTHENTICATED }
             } else {
-                &shared.limits.request
+                &settings.limits.request
             };
             match scanner.scan(limits, &input[served..]) {
                 Ok(Scan::More) => break,
@@ -124,10 +124,33 @@ impl Worker {
             self.wrong_arity(place, command);
             return Flow::Next;
         }
+        if self.halted(place, command) {
+            return Flow::Next;
+        }
         if self.queued(turn, place, command, request) {
             return Flow::Next;
         }
         self.perform(turn, place, command, request)
+    }
+
+    /// Refuses what would be routed while nothing may be. A transaction is not executed either.
+    fn halted(&mut self, place: usize, command: &Command) -> bool {
+        let Some(why) = &self.halted else {
+            return false;
+        };
+        match command.action {
+            Action::Local(Local::Exec) => {
+                self.spoil(place);
+                false
+            }
+            Action::Local(_) => false,
+            _ => {
+                let text = format!("ERR clockwise: {why}");
+                self.spoil(place);
+                self.refuse_now(place, &text);
+                true
+            }
+        }
     }
 
     /// Too few or too many arguments. An `EXEC` ends its transaction all the same, as with servers.
@@ -292,7 +315,7 @@ impl Worker {
     }
 
     fn check_key(&self, key: &[u8]) -> Result<(), String> {
-        let limit = self.shared.limits.key_bytes_max;
+        let limit = self.settings.limits.key_bytes_max;
         if key.len() > limit {
             Err(refusal::key_too_long(key.len(), limit))
         } else {
@@ -375,7 +398,7 @@ impl Worker {
             };
         }
         let mut scanner = clockwise_client::resp::RequestScanner::default();
-        let limits = self.shared.limits.request.clone();
+        let limits = self.settings.limits.request.clone();
         let Ok(Scan::Request { request, .. }) = scanner.scan(&limits, &frame) else {
             unreachable!("a frame that was scanned before is a request");
         };

@@ -144,7 +144,7 @@ impl Worker {
         if stands_outside(command.action) {
             return false;
         }
-        let bytes_max = self.shared.limits.request.request_bytes_max as usize;
+        let bytes_max = self.settings.limits.request.request_bytes_max as usize;
         let route = match part(turn, command.action) {
             Part::Not(reason) => Err(refusal::refused(&command.name, reason)),
             _ if transaction.frame.len() + request.frame().len() > bytes_max => {
@@ -305,7 +305,7 @@ impl Worker {
     /// The one node that owns all keys of a transaction, and whether any of them is held; `None` where
     /// it has none.
     pub(super) fn keyed_route(&self, turn: &Turn, frame: &[u8]) -> Result<Option<Route>, String> {
-        let limits = self.shared.limits.request.clone();
+        let limits = self.settings.limits.request.clone();
         let mut scanner = RequestScanner::default();
         let mut rest = frame;
         let mut found: Option<(Route, Vec<u8>)> = None;

@@ -96,7 +96,7 @@ impl Worker {
             route,
             effect: command.effect,
             preamble: 0,
-            reply_ms_max: self.shared.limits.reply_ms_max,
+            reply_ms_max: self.settings.limits.reply_ms_max,
         };
         let write = |out: &mut Vec<u8>| out.extend_from_slice(request.frame());
         Ok(Some(self.ask_own(turn, place, &ask, write)))
@@ -191,7 +191,7 @@ impl Worker {
             route,
             effect,
             preamble,
-            reply_ms_max: self.shared.limits.reply_ms_max,
+            reply_ms_max: self.settings.limits.reply_ms_max,
         };
         let outcome = self.ask_own(turn, place, &ask, |out| out.extend_from_slice(&frame));
         if let Some(own) = self.clients.own(place) {

@@ -30,14 +30,19 @@ use super::stats::Counters;
 /// What all workers of a router have in common.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) limits: Limits,
-    pub(super) secrets: Secrets,
     pub(super) resolver: Resolver,
     /// Clients of all workers, counted when they come and go.
     pub(super) clients: AtomicUsize,
     /// Connections of clients' own to nodes, likewise.
     pub(super) own_links: AtomicUsize,
     pub(super) workers: usize,
+}
+
+/// What a router may be told anew while it serves.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) limits: Limits,
+    pub(super) secrets: Secrets,
 }
 
 /// A request that could not be sent yet.
@@ -122,6 +127,9 @@ const NEVER: Millis = Millis(u64::MAX);
 pub(super) struct Worker {
     pub(super) number: usize,
     pub(super) shared: Arc<Shared>,
+    pub(super) settings: Arc<Settings>,
+    /// Why no request is routed, if none is.
+    pub(super) halted: Option<Arc<str>>,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) poll: Poll,
     pub(super) listener: Option<TcpListener>,
@@ -169,7 +177,7 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(
         number: usize,
-        shared: Arc<Shared>,
+        (shared, settings): (Arc<Shared>, Arc<Settings>),
         mailbox: Arc<Mailbox>,
         poll: Poll,
         mut listener: TcpListener,
@@ -177,10 +185,12 @@ impl Worker {
     ) -> io::Result<Self> {
         poll.registry()
             .register(&mut listener, LISTENER, mio::Interest::READABLE)?;
-        let traffic = Traffic::new(shared.limits.traffic);
+        let traffic = Traffic::new(settings.limits.traffic);
         Ok(Self {
             number,
             shared,
+            settings,
+            halted: None,
             mailbox,
             poll,
             listener: Some(listener),
@@ -333,6 +343,8 @@ impl Worker {
                     let turn = self.begin_turn();
                     self.own_resolved(&turn, place, (serial, attempt), &addresses);
                 }
+                Message::Settings(settings) => self.settings = settings,
+                Message::Halt(why) => self.halted = why,
                 Message::Drain => self.drain(),
                 Message::Stop => self.stopping = true,
                 Message::ResetHold => {
@@ -420,7 +432,7 @@ impl Worker {
 
     /// No node has said which commands there are in the time that a request may wait for a node.
     pub(super) fn table_is_late(&self, turn: &Turn) -> bool {
-        !turn.table.is_complete() && turn.now.0 >= self.shared.limits.traffic.wait.wait_ms_max
+        !turn.table.is_complete() && turn.now.0 >= self.settings.limits.traffic.wait.wait_ms_max
     }
 
     fn show(&mut self) {

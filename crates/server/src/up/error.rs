@@ -1,19 +1,16 @@
 //! Why an `up` does not start.
 
-use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clockwise_client::credentials::CredentialError;
 use clockwise_client::store::OpenError;
-use clockwise_cluster::ViewError;
 
 use super::data_dir::DataDirError;
 use super::down::process;
 use super::first::FirstError;
-use super::parts::Part;
 use super::redis_server::RedisServerError;
 use super::settings::SettingsError;
+use crate::running::error::RunError;
 
 /// Why `up` did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -27,24 +24,9 @@ pub enum UpError {
         /// The process that holds it.
         pid: Option<u32>,
     },
-    /// An address cannot be bound.
-    #[error("cannot listen on {address} for {what}: {source}")]
-    Listen {
-        /// What would listen there.
-        what: Listens,
-        /// The address.
-        address: SocketAddr,
-        /// The system's words.
-        source: std::io::Error,
-    },
-    /// The system refuses threads, signals or the like.
-    #[error("{what}: {source}")]
-    System {
-        /// What was asked of it.
-        what: &'static str,
-        /// The system's words.
-        source: std::io::Error,
-    },
+    /// What serves did not start, or ended by itself.
+    #[error(transparent)]
+    Run(#[from] RunError),
     /// The record's store.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -73,31 +55,4 @@ pub enum UpError {
         "embedded nodes keep nothing over a restart: leave --persist out, or use --engine redis and another folder"
     )]
     NoPersistence,
-    /// Something that only the end of `up` may end has ended before it, by a panic for instance.
-    #[error("{part} ended by itself, and all else was ended with it; the log says why")]
-    PartEnded {
-        /// What ended.
-        part: Part,
-    },
-    /// The record cannot be served.
-    #[error("the record makes no view: {0}")]
-    View(#[from] ViewError),
-}
-
-/// What listens at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listens {
-    /// The router.
-    Clients,
-    /// The admin API.
-    Admin,
-}
-
-impl fmt::Display for Listens {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Clients => "clients",
-            Self::Admin => "the admin API",
-        })
-    }
 }

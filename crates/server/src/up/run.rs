@@ -2,57 +2,40 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use clockwise_client::credentials::{Password, PoolKey};
 use clockwise_client::store::{FileOptions, FileStore, OpenError, Store};
-use clockwise_cluster::{Epoch, Record, View};
+use clockwise_cluster::{Epoch, Record};
 use serde::Serialize;
-use tokio::sync::{Mutex, watch};
-use tokio::task::{AbortHandle, JoinHandle};
-use tokio::time::{sleep, timeout};
+use tokio::task::JoinHandle;
 
 use super::data_dir::{
     ADMIN_ADDRESS, ADMIN_TOKEN, DataDir, LISTEN_ADDRESS, LOCK, NODES_PASSWORD, POOL_KEY,
 };
-use super::doors::wait_for_doors;
-use super::error::{Listens, UpError};
+use super::error::UpError;
 use super::first::{self, First, FirstError, Wish};
 use super::fleet::{Fleet, Which};
-use super::own_thread::OwnThread;
-use super::parts::{Part, Parts};
 use super::redis_server::{Persist, RedisServers};
-use super::registered::Registrations;
 use super::settings::{ClientLogin, Engine, Settings, SettingsError};
-use super::signals::Signals;
-use super::{continued, process, retire, terms, views};
-use crate::admin::calls::calls;
-use crate::admin::http::{AdminLimits, AdminServer};
-use crate::admin::operator::Operator;
-use crate::admin::service::Service;
+use super::{continued, process, retire};
+use crate::admin::http::AdminListener;
 use crate::driver::Driver;
 use crate::driver::redis::{Login, Patience, RedisDriver, RedisOptions};
 use crate::embedded::{EmbeddedDriver, EmbeddedNodes, EmbeddedOptions};
-use crate::rebalancer::{self, RebalancerConfig, RebalancerHandle};
-use crate::router::{Limits, Router, RouterConfig, RouterHandle, Secrets};
+use crate::router::Limits;
+use crate::running::error::{Listens, RunError, check_free};
+use crate::running::parts::Part;
+use crate::running::{
+    AdminRole, Foundation, RebalancerRole, Roles, RouterRole, Running, Signals, terms,
+};
 
 /// From the signal to the last server's end; a person is promised ten seconds.
 const END_WITHIN: Duration = Duration::from_secs(9);
 /// Threads for everything but the router, which has its own.
 const THREADS: usize = 2;
-/// What requests under way get of that.
-const DRAIN_WITHIN: Duration = Duration::from_secs(3);
-/// What moves under way get of that to hold still.
-const MOVES_HOLD_WITHIN: Duration = Duration::from_secs(3);
-/// How often, and how many times, it is asked whether a call still looks at the router.
-const UNSHARED_EVERY: Duration = Duration::from_millis(5);
-const UNSHARED_LOOKS: u32 = 100;
-/// What calls of the admin API get of that.
-const CALLS_END_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a person may say to `up`.
 #[derive(Clone, Debug)]
@@ -116,18 +99,18 @@ pub fn run<E: From<UpError>>(
     options: &UpOptions,
     announce: impl FnOnce(&Ready) -> Result<(), E>,
 ) -> Result<(), E> {
-    let system = |what| move |source| UpError::System { what, source };
+    let system = |what| move |error| UpError::from(RunError::system(what)(error));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .enable_all()
         .build()
         .map_err(system("a runtime"))?;
     runtime.block_on(async {
-        let mut signals = Signals::new().map_err(system("signal handlers"))?;
+        let mut signals = Signals::to_end().map_err(system("signal handlers"))?;
         let ground = Ground::prepare(options).await?;
         let started = tokio::select! {
             started = Cluster::start(options, &ground) => started,
-            () = signals.received() => {
+            () = signals.end() => {
                 tracing::info!("signal received while starting, ending");
                 ground.end(Which::Started, Instant::now() + END_WITHIN).await;
                 return Ok(());
@@ -263,15 +246,9 @@ impl Ground {
 /// Everything that serves.
 struct Cluster {
     epoch: Epoch,
-    router: Arc<RouterHandle>,
-    rebalancer: Arc<RebalancerHandle>,
-    // Where the rebalancer runs, until it is dropped.
-    mover: OwnThread,
-    admin: AdminServer,
-    ending: watch::Sender<bool>,
-    registrations: Registrations,
-    tasks: Vec<AbortHandle>,
-    parts: Parts,
+    listen: SocketAddr,
+    admin: SocketAddr,
+    running: Running,
 }
 
 impl Cluster {
@@ -282,72 +259,63 @@ impl Cluster {
         let driver = ground.driver(&record);
         terms::restore(&ground.store, &*driver, &record).await;
         let record = continued::recognise(store.as_ref(), &*driver, record, &pasts).await;
-        let (views, viewer) = views::publish(&record, store.as_ref())?;
+        let epoch = record.epoch();
         let retirer = retire::follow(store.as_ref(), ground.fleet.clone());
-        let mover = OwnThread::start("rebalancer").map_err(|source| UpError::System {
-            what: "a thread for the rebalancer",
+        let token = Password::load_or_create(&ground.dir.path().join(ADMIN_TOKEN))?;
+        let at = AdminListener::bind(options.admin).await;
+        let at = at.map_err(|source| RunError::Listen {
+            what: Listens::Admin,
+            address: options.admin,
             source,
         })?;
-        let rebalancer = {
-            let _there = mover.enter();
-            Arc::new(rebalancer::start(RebalancerConfig {
-                store: Arc::clone(&store),
-                driver: Arc::clone(&driver),
+        let admin = at.address();
+        let roles = Roles {
+            router: Some(RouterRole {
+                listen: options.listen,
+                workers: options.workers,
+                limits: Limits::default(),
+                password: ground.client_password.clone(),
                 pool_key: ground.pool_key.clone(),
-                name: "rebalancer".to_owned(),
-            }))
+            }),
+            rebalancer: Some(RebalancerRole {
+                pool_key: ground.pool_key.clone(),
+            }),
+            admin: Some(AdminRole {
+                at,
+                token: token.into(),
+                fleet: Some(ground.fleet.clone()),
+            }),
         };
-        wait_for_doors(&rebalancer).await;
-        let router = Arc::new(start_router(options, ground, views.clone())?);
-        ground
-            .dir
-            .write(LISTEN_ADDRESS, &router.addr().to_string())?;
-        let registrations = Registrations::begin(&*ground.store, &router, views.clone());
-        let ending = watch::Sender::new(false);
-        let service = Service {
-            operator: Operator::new(Arc::clone(&store)),
+        let foundation = Foundation {
+            store,
             registry: Arc::clone(&ground.store) as _,
+            record,
             driver,
-            router: Arc::downgrade(&router),
-            fleet: ground.fleet.clone(),
-            views,
-            trouble: store.trouble(),
-            rebalancer: Arc::clone(&rebalancer),
-            ending: ending.clone(),
-            adding: Mutex::default(),
         };
-        let admin = start_admin(options, ground, service).await?;
-        let mut parts = Parts::default();
-        parts.watch(Part::Router, router.part_ended());
-        parts.watch(Part::Rebalancer, rebalancer.ended());
-        parts.watch(Part::Admin, admin.ended());
-        parts.watch(Part::Keeper, ground.fleet.keeper_ended());
-        let tasks = vec![
-            parts.watch_task(Part::Views, viewer),
-            parts.watch_task(Part::Retirer, retirer),
-        ];
+        let mut running = Running::start(foundation, roles).await?;
+        running.watch_task(Part::Retirer, retirer);
+        let keeper = ground.fleet.keeper_ended();
+        running.parts.watch(Part::Keeper, keeper);
+        let listen = running.listen().unwrap_or(options.listen);
+        ground.dir.write(LISTEN_ADDRESS, &listen.to_string())?;
+        ground.dir.write(ADMIN_ADDRESS, &admin.to_string())?;
         Ok(Self {
-            epoch: record.epoch(),
-            router,
-            rebalancer,
-            mover,
+            epoch,
+            listen,
             admin,
-            ending,
-            registrations,
-            tasks,
-            parts,
+            running,
         })
     }
 
     /// Returns when all of it is to end, or with the part that has ended by itself.
     async fn serve(&mut self, signals: &mut Signals) -> Result<(), UpError> {
-        let mut ending = self.ending.subscribe();
+        let told = self.running.told_to_end();
         tokio::select! {
-            () = signals.received() => tracing::info!("signal received, ending"),
-            _ = ending.wait_for(|ending| *ending) => tracing::info!("told to end"),
-            part = self.parts.first_to_end() => {
+            () = signals.end() => tracing::info!("signal received, ending"),
+            () = told => tracing::info!("told to end"),
+            part = self.running.parts.first_to_end() => {
                 tracing::error!(%part, "a part of this process ended by itself; all of it ends");
-                return Err(UpError::PartEnded { part });
+                return Err(RunError::PartEnded { part }.into());
             }
         }
         Ok(())
@@ -355,35 +323,17 @@ impl Cluster {
 
     fn ready(&self, ground: &Ground) -> Ready {
         Ready {
-            listen: self.router.addr(),
-            admin: self.admin.address(),
+            listen: self.listen,
+            admin: self.admin,
             dir: ground.dir.path().to_owned(),
             epoch: self.epoch.get(),
         }
     }
 
-    /// Clients first, then moves, then servers: nothing is taken away from under what still uses it.
+    /// What serves first, then the servers: nothing is taken away from under what still uses it.
     async fn end(self, ground: Ground) {
         let deadline = Instant::now() + END_WITHIN;
-        // From here on they are meant to end.
-        drop(self.parts);
-        self.admin.stop(CALLS_END_WITHIN).await;
-        self.registrations.end().await;
-        match unshared(self.router).await {
-            Some(router) => router.drain(DRAIN_WITHIN).await,
-            None => tracing::warn!("clients are cut off: somebody still looks at the router"),
-        }
-        // A call that was begun may hold it still.
-        let shutdown = timeout(MOVES_HOLD_WITHIN, self.rebalancer.shutdown()).await;
-        if shutdown.is_err() {
-            tracing::warn!(
-                "moves did not hold still in time; the next start goes on from the record"
-            );
-        }
-        drop(self.mover);
-        for task in self.tasks {
-            task.abort();
-        }
+        self.running.end().await;
         for name in [LISTEN_ADDRESS, ADMIN_ADDRESS] {
             if let Err(error) = ground.dir.remove(name) {
                 tracing::warn!(%error, "an address stays in its file");
@@ -393,81 +343,11 @@ impl Cluster {
     }
 }
 
-/// What nobody else looks at any more; a call that asks for numbers has it for a moment.
-async fn unshared<T>(mut shared: Arc<T>) -> Option<T> {
-    for _ in 0..UNSHARED_LOOKS {
-        match Arc::try_unwrap(shared) {
-            Ok(unshared) => return Some(unshared),
-            Err(still) => shared = still,
-        }
-        sleep(UNSHARED_EVERY).await;
-    }
-    None
-}
-
-fn start_router(
-    options: &UpOptions,
-    ground: &Ground,
-    view: watch::Receiver<Arc<View>>,
-) -> Result<RouterHandle, UpError> {
-    let cores = || thread::available_parallelism().map_or(1, NonZero::get);
-    let secrets = Secrets {
-        pool_key: Some(ground.pool_key.clone()),
-        password: ground.client_password.clone(),
-    };
-    Router::start(RouterConfig {
-        listen: options.listen,
-        workers: options.workers.map_or_else(cores, usize::from),
-        limits: Limits::default(),
-        secrets,
-        view,
-    })
-    .map_err(|source| UpError::Listen {
-        what: Listens::Clients,
-        address: options.listen,
-        source,
-    })
-}
-
-async fn start_admin(
-    options: &UpOptions,
-    ground: &Ground,
-    service: Service,
-) -> Result<AdminServer, UpError> {
-    let token = Password::load_or_create(&ground.dir.path().join(ADMIN_TOKEN))?;
-    let refused = |source| UpError::Listen {
-        what: Listens::Admin,
-        address: options.admin,
-        source,
-    };
-    let admin = AdminServer::start(
-        options.admin,
-        token,
-        calls(Arc::new(service)),
-        AdminLimits::default(),
-    )
-    .await
-    .map_err(refused)?;
-    ground
-        .dir
-        .write(ADMIN_ADDRESS, &admin.address().to_string())?;
-    Ok(admin)
-}
-
-/// Asked before anything is begun. A router's workers share their port with whoever else is ready to share it,
-/// the router of another `up` for one, and would not be refused.
-fn check_free(what: Listens, address: SocketAddr) -> Result<(), UpError> {
-    let bound = std::net::TcpListener::bind(address);
-    bound.map(drop).map_err(|source| UpError::Listen {
-        what,
-        address,
-        source,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use tokio::time::timeout;
 
     use super::*;
     use crate::cli::exit::{Exit, Failure};
@@ -496,13 +376,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path());
         let ground = Ground::prepare(&options).await.unwrap();
-        let mut signals = Signals::new().unwrap();
+        let mut signals = Signals::to_end().unwrap();
         let mut cluster = Cluster::start(&options, &ground).await.unwrap();
         end(&mut cluster);
         let served = timeout(NOTICED_WITHIN, cluster.serve(&mut signals)).await;
         let error = served.expect("it is noticed").unwrap_err();
         assert!(
-            matches!(error, UpError::PartEnded { part: ended } if ended == part),
+            matches!(error, UpError::Run(RunError::PartEnded { part: ended }) if ended == part),
             "{part}: {error}"
         );
         cluster.end(ground).await;
@@ -514,11 +394,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_end_of_one_part_is_the_end_of_all() {
-        check(Part::Views, |cluster| cluster.tasks[0].abort()).await;
-        check(Part::Retirer, |cluster| cluster.tasks[1].abort()).await;
-        check(Part::Rebalancer, |cluster| {
-            cluster.mover = OwnThread::start("another").unwrap();
-        })
-        .await;
+        check(Part::Views, |cluster| cluster.running.abort_task(0)).await;
+        check(Part::Retirer, |cluster| cluster.running.abort_task(3)).await;
+        check(Part::Rebalancer, |cluster| cluster.running.end_mover()).await;
     }
 }

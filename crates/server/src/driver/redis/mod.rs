@@ -27,6 +27,8 @@ mod streams;
 mod survey;
 mod track;
 
+use std::sync::{Arc, PoisonError, RwLock};
+
 use async_trait::async_trait;
 
 pub use acl::RESERVED_PREFIX;
@@ -47,24 +49,37 @@ pub struct RedisOptions {
     pub patience: Patience,
 }
 
-/// [`Driver`] of Redis and Valkey servers.
+/// [`Driver`] of Redis and Valkey servers. Clones are one driver.
 #[derive(Clone, Debug)]
 pub struct RedisDriver {
-    options: RedisOptions,
+    options: Arc<RwLock<RedisOptions>>,
 }
 
 impl RedisDriver {
     /// A driver; connects to nothing yet.
     #[must_use]
     pub fn new(options: RedisOptions) -> Self {
+        let options = Arc::new(RwLock::new(options));
         Self { options }
+    }
+
+    /// Logs in as this administrator from now on. Sessions that are open stay.
+    pub fn change_administrator(&self, to: Login) {
+        let mut options = self.options.write().unwrap_or_else(PoisonError::into_inner);
+        options.administrator = to;
+    }
+
+    fn options(&self) -> RedisOptions {
+        // One assignment each, so a panic elsewhere leaves them whole.
+        let options = self.options.read().unwrap_or_else(PoisonError::into_inner);
+        options.clone()
     }
 }
 
 #[async_trait]
 impl Driver for RedisDriver {
     async fn inspect(&self, node: &NodeAddress) -> Result<NodeFacts, DriverError> {
-        inspect::inspect(node, &self.options).await
+        inspect::inspect(node, &self.options()).await
     }
 
     async fn canary(&self, source: &NodeAddress, target: &NodeAddress) -> Result<(), DriverError> {
@@ -72,9 +87,9 @@ impl Driver for RedisDriver {
             administrator,
             patience,
             ..
-        } = &self.options;
-        let source = Link::open(&source.id, &source.address, administrator, *patience).await?;
-        let target = Link::open(&target.id, &target.address, administrator, *patience).await?;
+        } = self.options();
+        let source = Link::open(&source.id, &source.address, &administrator, patience).await?;
+        let target = Link::open(&target.id, &target.address, &administrator, patience).await?;
         copy::canary(&source, &target).await
     }
 
@@ -84,7 +99,7 @@ impl Driver for RedisDriver {
         term: Term,
     ) -> Result<Box<dyn Session>, DriverError> {
         Ok(Box::new(
-            RedisSession::enter(node, term, &self.options).await?,
+            RedisSession::enter(node, term, &self.options()).await?,
         ))
     }
 }

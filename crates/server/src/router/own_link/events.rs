@@ -45,7 +45,7 @@ impl Worker {
         let mut scratch = std::mem::take(&mut self.node_scratch);
         let read = read(&mut link, &mut scratch, turn.now);
         self.keep_node_scratch(scratch);
-        let (slot, reply_ms_max) = (link.slot, self.shared.limits.reply_ms_max);
+        let (slot, reply_ms_max) = (link.slot, self.settings.limits.reply_ms_max);
         let Some(own) = self.clients.own(place) else {
             return;
         };
@@ -182,8 +182,8 @@ impl Worker {
     pub(in crate::router) fn tick_own_links(&mut self, turn: &Turn) {
         let places: Vec<usize> = self.own_places.iter().copied().collect();
         let (connect_ms_max, hold_ms_max) = (
-            self.shared.limits.traffic.connect_ms_max,
-            self.shared.limits.traffic.hold.wait_ms_max,
+            self.settings.limits.traffic.connect_ms_max,
+            self.settings.limits.traffic.hold.wait_ms_max,
         );
         for place in places {
             let Some(client) = self.clients.get(place) else {
@@ -200,7 +200,7 @@ impl Worker {
                     self.end_own_link(turn, place, &LinkError::Late(connect_ms_max));
                 }
                 Stage::Asked { until, .. } if until <= turn.now => {
-                    let ms_max = self.shared.limits.reply_ms_max;
+                    let ms_max = self.settings.limits.reply_ms_max;
                     self.end_own_link(turn, place, &LinkError::Late(ms_max));
                 }
                 Stage::Idle { .. } if waits => {

@@ -1,4 +1,4 @@
-//! The parts of `up` that nothing but its own end may end.
+//! The parts of a process that nothing but its own end may end.
 //!
 //! One that is gone without having been told so, by a panic for instance, leaves a process that looks alive and
 //! does not do its work: a router that is deaf to some of its clients, a pool that nobody leads. Whoever started
@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// A part of `up`.
+/// A part of a process that serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A worker of the router, or what brings it views and commands.
@@ -42,11 +42,11 @@ impl fmt::Display for Part {
 
 /// Waits for the end of each part.
 #[derive(Default)]
-pub(super) struct Parts(FuturesUnordered<BoxFuture<'static, Part>>);
+pub(crate) struct Parts(FuturesUnordered<BoxFuture<'static, Part>>);
 
 impl Parts {
     /// Waits for the end of this one too; `ended` returns once it has come.
-    pub(super) fn watch(&mut self, part: Part, ended: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn watch(&mut self, part: Part, ended: impl Future<Output = ()> + Send + 'static) {
         self.0.push(Box::pin(async move {
             ended.await;
             part
@@ -54,7 +54,7 @@ impl Parts {
     }
 
     /// The same for a part that is one task; the handle ends it.
-    pub(super) fn watch_task(&mut self, part: Part, task: JoinHandle<()>) -> AbortHandle {
+    pub(crate) fn watch_task(&mut self, part: Part, task: JoinHandle<()>) -> AbortHandle {
         let handle = task.abort_handle();
         self.watch(part, async move {
             // Whether it returned or panicked, which the panic itself has said.
@@ -64,7 +64,7 @@ impl Parts {
     }
 
     /// The first part that ends; never returns while all of them live.
-    pub(super) async fn first_to_end(&mut self) -> Part {
+    pub(crate) async fn first_to_end(&mut self) -> Part {
         match self.0.next().await {
             Some(part) => part,
             None => std::future::pending().await,

@@ -20,7 +20,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Puts a lost term back if every node says what it knows; if not, nobody leads, and it is said why. One that
 /// is lower than what the nodes know is raised.
-pub(super) async fn restore(store: &FileStore, driver: &dyn Driver, record: &Record) {
+pub(crate) async fn restore(store: &FileStore, driver: &dyn Driver, record: &Record) {
     match store.last_term().await {
         Ok(last) => raise(store, driver, record, last).await,
         Err(why @ LeadError::TermUnknown { .. }) => match highest(driver, record).await {

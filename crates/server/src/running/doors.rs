@@ -37,6 +37,9 @@ pub(super) async fn wait_for_doors(rebalancer: &RebalancerHandle) {
         }
     }
     let progress = progress.borrow();
+    if progress.led_elsewhere {
+        return;
+    }
     if let Some(why) = &progress.cannot_lead {
         tracing::error!(why, "nobody leads the pool: no node lets clients in");
     }

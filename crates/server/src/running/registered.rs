@@ -23,29 +23,34 @@ pub(super) struct Registrations {
 }
 
 impl Registrations {
-    /// Registers router and rebalancer.
+    /// Registers what this process has of router and rebalancer.
     pub(super) fn begin(
         registry: &dyn Registry,
-        router: &Arc<RouterHandle>,
+        (router, rebalances): (Option<&Arc<RouterHandle>>, bool),
         views: watch::Receiver<Arc<View>>,
     ) -> Self {
         let here = Registrant::here(RegistrantKind::Rebalancer);
-        let place = format!("{} of {}", router.addr(), here.place);
-        let routing = registry.register(Registrant {
-            kind: RegistrantKind::Router,
-            place,
-            ..here.clone()
+        let routing = router.map(|router| {
+            let who = Registrant {
+                kind: RegistrantKind::Router,
+                place: format!("{} of {}", router.addr(), here.place),
+                ..here.clone()
+            };
+            (registry.register(who), Arc::downgrade(router))
         });
-        let moving = registry.register(here);
+        let moving = rebalances.then(|| registry.register(here));
         let (end, ending) = oneshot::channel();
-        let router = Arc::downgrade(router);
         let task = tokio::spawn(async move {
             tokio::select! {
-                () = follow(&routing, &moving, router, views) => {}
+                () = follow(routing.as_ref(), moving.as_ref(), views) => {}
                 _told_or_dropped = ending => {}
             }
-            routing.end().await;
-            moving.end().await;
+            for entry in [routing.map(|(entry, _)| entry), moving]
+                .into_iter()
+                .flatten()
+            {
+                entry.end().await;
+            }
         });
         Self { end, task }
     }
@@ -61,18 +66,21 @@ impl Registrations {
 
 /// Shows each view, the router's once all its workers have it.
 async fn follow(
-    routing: &Registration,
-    moving: &Registration,
-    router: Weak<RouterHandle>,
+    routing: Option<&(Registration, Weak<RouterHandle>)>,
+    moving: Option<&Registration>,
     mut views: watch::Receiver<Arc<View>>,
 ) {
     loop {
         let by = RoutesBy::from(&**views.borrow_and_update());
-        moving.show(by);
-        if !reached(&router, by.epoch).await {
-            return;
+        if let Some(moving) = moving {
+            moving.show(by);
         }
-        routing.show(by);
+        if let Some((routing, router)) = routing {
+            if !reached(router, by.epoch).await {
+                return;
+            }
+            routing.show(by);
+        }
         if views.changed().await.is_err() {
             return;
         }
