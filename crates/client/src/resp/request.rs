@@ -113,7 +113,7 @@ pub struct ArgSpan {
 }
 
 impl ArgSpan {
-    pub(super) fn new(start: usize, len: usize) -> Self {
+    pub(crate) fn new(start: usize, len: usize) -> Self {
         let fit = |number| u32::try_from(number).expect("requests are limited to less than 4 GiB");
         Self {
             start: fit(start),
