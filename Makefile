@@ -26,6 +26,7 @@ fmt:
 lint:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p clockwise-client --no-default-features --all-targets -- -D warnings
+	$(CARGO) clippy --locked -p clockwise --no-default-features -- -D warnings
 
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps

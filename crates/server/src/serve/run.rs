@@ -27,6 +27,8 @@ use crate::running::{
 
 /// Threads for everything but the router and the rebalancer, which have their own.
 const THREADS: usize = 2;
+/// What a question to another process gets at the end.
+const QUESTIONS_END_WITHIN: Duration = Duration::from_millis(500);
 /// Between two looks for a store that does not answer.
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// What the service manager is asked for while the store is waited for: some more looks.
@@ -95,7 +97,7 @@ pub fn run<E: From<ServeError>>(
         .enable_all()
         .build()
         .map_err(system("a runtime"))?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         let mut signals = Signals::to_end_or_reload().map_err(system("signal handlers"))?;
         let notify = Notify::from_environment();
         let started = tokio::select! {
@@ -119,7 +121,10 @@ pub fn run<E: From<ServeError>>(
         notify.stopping();
         live.running.end().await;
         outcome
-    })
+    });
+    // A question to another process's admin API may still wait for its answer, which nobody reads.
+    runtime.shutdown_timeout(QUESTIONS_END_WITHIN);
+    outcome
 }
 
 fn secrets(config: &Config) -> Result<Secrets, ServeError> {

@@ -1,19 +1,11 @@
 //! Secrets: from files that only their owner may read, or from the environment, and from nowhere else.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clockwise_client::credentials::{CredentialError, Password, PoolKey};
 
 use super::config::{Config, StoreConfig};
-
-/// Certificates and keys, in PEM.
-const PEM_BYTES_MAX: u64 = 1 << 20;
-/// Group and others.
-const FOREIGN_ACCESS: u32 = 0o077;
 
 /// Where a secret is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,53 +190,6 @@ impl Reading<'_> {
     }
 }
 
-/// A file in PEM that everybody may know.
-///
-/// # Errors
-/// When it cannot be read or is too large.
-pub(super) fn read_pem(path: &Path) -> Result<Vec<u8>, CredentialError> {
-    let file = File::open(path).map_err(|error| failed(path, &error))?;
-    let mut pem = Vec::new();
-    let mut limited = file.take(PEM_BYTES_MAX + 1);
-    limited
-        .read_to_end(&mut pem)
-        .map_err(|error| failed(path, &error))?;
-    if u64::try_from(pem.len()).unwrap_or(u64::MAX) > PEM_BYTES_MAX {
-        return Err(CredentialError::Io {
-            place: path.display().to_string(),
-            why: format!("more than {PEM_BYTES_MAX} bytes are no certificates"),
-        });
-    }
-    Ok(pem)
-}
-
-/// A file in PEM that only its owner may know.
-///
-/// # Errors
-/// As [`read_pem`], and when others could read it.
-pub(super) fn read_private_pem(path: &Path) -> Result<Vec<u8>, CredentialError> {
-    let found = std::fs::metadata(path).map_err(|error| failed(path, &error))?;
-    let mode = found.mode() & 0o777;
-    if mode & FOREIGN_ACCESS != 0 {
-        return Err(CredentialError::Exposed {
-            path: path.to_owned(),
-            mode,
-        });
-    }
-    read_pem(path)
-}
-
-fn failed(path: &Path, error: &std::io::Error) -> CredentialError {
-    let place = path.display().to_string();
-    match error.kind() {
-        std::io::ErrorKind::NotFound => CredentialError::Missing { place },
-        _ => CredentialError::Io {
-            place,
-            why: error.to_string(),
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -285,18 +230,5 @@ mod tests {
             "{words}"
         );
         assert!(!words.contains("a-secret"), "{words}");
-    }
-
-    #[test]
-    fn a_private_key_that_others_could_read_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        write(folder.path(), "key.pem", 0o640);
-        let path = folder.path().join("key.pem");
-        assert!(read_pem(&path).is_ok());
-        let refused = read_private_pem(&path);
-        assert!(
-            matches!(refused, Err(CredentialError::Exposed { mode: 0o640, .. })),
-            "{refused:?}"
-        );
     }
 }

@@ -17,6 +17,8 @@ mod etcd;
 #[cfg(not(feature = "etcd"))]
 #[path = "stores/no_etcd.rs"]
 mod etcd;
+#[cfg(feature = "etcd")]
+mod pem;
 
 /// Why a store is not opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -9,7 +9,7 @@ use clockwise_client::store::{
 use clockwise_cluster::PoolName;
 
 use super::super::config::EtcdConfig;
-use super::super::secrets::{read_pem, read_private_pem};
+use super::pem::{read_pem, read_private_pem};
 use super::{Holder, StoreError};
 
 /// What only a store in etcd can.
