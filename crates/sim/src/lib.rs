@@ -1,4 +1,5 @@
-//! An exhaustive model of the handoff: the real decisions, in every order of everything else.
+//! An exhaustive model of the handoff: the real decisions, in every order of everything else. [`seeds`] is the
+//! other half: whole clusters in virtual time, with what the model leaves out.
 //!
 //! What decides is not modelled: [`Record`](clockwise_cluster::Record), [`View`](clockwise_cluster::View), the
 //! handoff machine under its [`Conductor`](clockwise_cluster::handoff::Conductor), the
@@ -31,6 +32,7 @@ mod intern;
 mod invariant;
 mod real;
 mod search;
+pub mod seeds;
 mod stage;
 mod task;
 mod work;

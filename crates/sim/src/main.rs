@@ -1,5 +1,6 @@
 //! `clockwise-sim model` checks the handoff in every order and prints what was looked at; `clockwise-sim
-//! planted` breaks one rule after the other and says which invariant noticed.
+//! planted` breaks one rule after the other and says which invariant noticed, with `--patches` in a copy of
+//! the tree; `clockwise-sim seeds` runs a whole cluster in virtual time, once for each seed.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -8,7 +9,13 @@ use std::thread;
 
 use clockwise_sim::{Found, Handover, Invariant, PLANTED, Planted, SCENARIOS, Scenario, search};
 
-const USAGE: &str = "usage: clockwise-sim model [SCENARIO] | planted";
+mod patches;
+mod seeds_command;
+
+const USAGE: &str = "usage: clockwise-sim model [SCENARIO]
+       clockwise-sim planted [--patches [NAME...]]
+       clockwise-sim seeds N [--from SEED] [--first]
+       clockwise-sim seeds --seed SEED [--trace]";
 /// More than this would not fit into the memory of a small machine.
 const STATES_MAX: u64 = 60_000_000;
 /// Scenarios that are searched side by side.
@@ -17,6 +24,12 @@ const WORKERS: usize = 2;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    if let ["planted", "--patches", names @ ..] = &args[..] {
+        return patches::run_command(names);
+    }
+    if let ["seeds", rest @ ..] = &args[..] {
+        return seeds_command::run_command(rest);
+    }
     if args == ["planted"] {
         let missed = PLANTED.iter().filter(|planted| !notices(planted)).count();
         return if missed == 0 {

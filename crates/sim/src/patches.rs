@@ -1,0 +1,271 @@
+//! `clockwise-sim planted --patches`: bugs as patches, each of which a named check has to catch.
+//!
+//! Each file of `crates/sim/planted` begins with the rule that it breaks and with what has to notice. It is
+//! applied to a copy of the tree below `target/planted`, which keeps what it has built, so that each costs one
+//! incremental build. A patch that does not apply any more, that does not compile, or whose check stays green is
+//! a failure.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output};
+
+/// Folders of the tree that are not copied.
+const SKIPPED: [&str; 5] = ["target", ".git", ".tools", "clockwise-data", "node_modules"];
+
+/// A patch, as its head says.
+struct Patch {
+    name: String,
+    file: PathBuf,
+    rule: String,
+    check: Vec<String>,
+}
+
+/// What came of a patch.
+enum Outcome {
+    Caught,
+    Missed(String),
+}
+
+/// Plants the patches of these names, or all of them, or `--some N` that the newest commit picks.
+pub(crate) fn run_command(args: &[&str]) -> ExitCode {
+    let done = match args {
+        ["--some", count] => match count.parse() {
+            Ok(count) => some(count).and_then(|names| {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                run(&names)
+            }),
+            Err(error) => Err(io::Error::other(format!("--some {count}: {error}"))),
+        },
+        names => run(names),
+    };
+    match done {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(missed) => {
+            println!("{missed} not caught");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(names: &[&str]) -> io::Result<usize> {
+    let root = root();
+    let patches = read_patches(&root)?;
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| !patches.iter().any(|patch| patch.name == **name))
+    {
+        let known: Vec<&str> = patches.iter().map(|patch| patch.name.as_str()).collect();
+        let what = format!(
+            "no patch is called {unknown}; there are: {}",
+            known.join(", ")
+        );
+        return Err(io::Error::other(what));
+    }
+    let place = root.join("target").join("planted");
+    let copy = Copy {
+        tree: place.join("tree"),
+        build: place.join("build"),
+    };
+    let chosen = patches
+        .iter()
+        .filter(|patch| names.is_empty() || names.contains(&patch.name.as_str()));
+    let mut missed = 0;
+    for patch in chosen {
+        sync(&root, &copy.tree)?;
+        match copy.plant(patch)? {
+            Outcome::Caught => println!("{}: caught by {}", patch.name, patch.check.join(" ")),
+            Outcome::Missed(why) => {
+                missed += 1;
+                println!(
+                    "{}: NOT CAUGHT: {why} (it breaks: {})",
+                    patch.name, patch.rule
+                );
+            }
+        }
+    }
+    sync(&root, &copy.tree)?;
+    Ok(missed)
+}
+
+/// So many of those that are cheap to build, others with every commit.
+fn some(count: usize) -> io::Result<Vec<String>> {
+    let root = root();
+    let head = Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .current_dir(&root)
+        .output()?;
+    let digits = String::from_utf8_lossy(&head.stdout)
+        .chars()
+        .take(8)
+        .collect::<String>();
+    let pick = usize::from_str_radix(&digits, 16).unwrap_or(0);
+    let mut patches = read_patches(&root)?;
+    // The server and what it needs take minutes to build.
+    patches.retain(|patch| {
+        !patch
+            .check
+            .windows(2)
+            .any(|words| words == ["-p", "clockwise"])
+    });
+    let all = patches.len();
+    Ok((0..count.min(all))
+        .map(|at| patches[(pick + at) % all].name.clone())
+        .collect())
+}
+
+fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.ancestors().nth(2).unwrap_or(own).to_path_buf()
+}
+
+/// The patches in the order of their names.
+fn read_patches(root: &Path) -> io::Result<Vec<Patch>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(root.join("crates/sim/planted"))?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<io::Result<_>>()?;
+    files.retain(|file| file.extension() == Some(OsStr::new("patch")));
+    files.sort();
+    files.into_iter().map(read_patch).collect()
+}
+
+fn read_patch(file: PathBuf) -> io::Result<Patch> {
+    let text = fs::read_to_string(&file)?;
+    let head = |word: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(word));
+        let missing = || io::Error::other(format!("{} has no line {word:?}", file.display()));
+        line.map(|line| line.trim().to_owned()).ok_or_else(missing)
+    };
+    let (rule, check) = (head("rule:")?, head("caught by:")?);
+    let name = file.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+    Ok(Patch {
+        name: name.to_owned(),
+        rule,
+        check: check.split_whitespace().map(str::to_owned).collect(),
+        file,
+    })
+}
+
+/// A copy of the tree, and where it is built.
+struct Copy {
+    tree: PathBuf,
+    build: PathBuf,
+}
+
+impl Copy {
+    fn plant(&self, patch: &Patch) -> io::Result<Outcome> {
+        let applied = Command::new("git")
+            .args(["apply", "--whitespace=nowarn"])
+            .arg(&patch.file)
+            .current_dir(&self.tree)
+            // The repository around the copy is of no concern.
+            .env(
+                "GIT_CEILING_DIRECTORIES",
+                self.tree.parent().unwrap_or(&self.tree),
+            )
+            .output()?;
+        if !applied.status.success() {
+            return Ok(Outcome::Missed(format!(
+                "it does not apply: {}",
+                last_lines(&applied)
+            )));
+        }
+        let (build, check) = commands(&patch.check);
+        let built = self.cargo(&build)?;
+        if !built.status.success() {
+            return Ok(Outcome::Missed(format!(
+                "it does not compile: {}",
+                last_lines(&built)
+            )));
+        }
+        match self.cargo(&check)?.status.success() {
+            true => Ok(Outcome::Missed(format!(
+                "{} stays green",
+                patch.check.join(" ")
+            ))),
+            false => Ok(Outcome::Caught),
+        }
+    }
+
+    fn cargo(&self, args: &[String]) -> io::Result<Output> {
+        Command::new(env!("CARGO"))
+            .args(args)
+            .current_dir(&self.tree)
+            .env("CARGO_TARGET_DIR", &self.build)
+            .env("RUST_BACKTRACE", "0")
+            .output()
+    }
+}
+
+/// What builds a check, and what runs it.
+fn commands(check: &[String]) -> (Vec<String>, Vec<String>) {
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    match check.split_first() {
+        Some((first, rest)) if first == "test" => {
+            let run = [words("test --locked"), rest.to_vec()].concat();
+            (build_of(&run), run)
+        }
+        _ => {
+            let own = words("--locked -p clockwise-sim --bin clockwise-sim");
+            let build = [words("build"), own.clone()].concat();
+            let mut run = [words("run"), own, words("--"), check.to_vec()].concat();
+            if check.first().is_some_and(|first| first == "seeds") {
+                run.push("--first".to_owned());
+            }
+            (build, run)
+        }
+    }
+}
+
+/// The same without running anything.
+fn build_of(run: &[String]) -> Vec<String> {
+    let mut build = run.to_vec();
+    build.insert(1, "--no-run".to_owned());
+    build
+}
+
+fn last_lines(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|line| line.starts_with("error"))
+        .take(3)
+        .collect();
+    lines.join("; ")
+}
+
+/// Makes `to` equal to `from`; what is equal already stays untouched, so that it is not built again.
+fn sync(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (name, kind) = (entry.file_name(), entry.file_type()?);
+        if SKIPPED.iter().any(|skipped| name == *skipped) {
+            continue;
+        }
+        if kind.is_dir() {
+            sync(&entry.path(), &to.join(&name))?;
+        } else if kind.is_file() {
+            let bytes = fs::read(entry.path())?;
+            let place = to.join(&name);
+            if fs::read(&place).ok().as_ref() != Some(&bytes) {
+                fs::write(place, bytes)?;
+            }
+        }
+    }
+    for entry in fs::read_dir(to)? {
+        let entry = entry?;
+        if !from.join(entry.file_name()).exists() {
+            match entry.file_type()?.is_dir() {
+                true => fs::remove_dir_all(entry.path())?,
+                false => fs::remove_file(entry.path())?,
+            }
+        }
+    }
+    Ok(())
+}
