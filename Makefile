@@ -46,9 +46,9 @@ test: tools servers
 
 ## Tests start these servers themselves and fail, never skip, without them.
 servers:
-	@for server in redis-server memcached etcd etcdctl; do \
+	@for server in redis-server memcached etcd etcdctl memccapable; do \
 	  command -v $$server >/dev/null || { \
-	    echo "$$server is missing: apt-get install redis-server memcached etcd-server etcd-client" >&2; exit 1; }; \
+	    echo "$$server is missing: apt-get install redis-server memcached etcd-server etcd-client libmemcached-tools" >&2; exit 1; }; \
 	done
 
 tools:

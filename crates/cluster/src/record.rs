@@ -225,6 +225,15 @@ pub enum Protocol {
     Memcached,
 }
 
+impl Protocol {
+    /// Whether its servers can be told to serve only whom the record lets in. Where they cannot, nobody
+    /// keeps a late writer from the old owner of a key, and so no key is copied when it changes its owner.
+    #[must_use]
+    pub const fn can_fence(self) -> bool {
+        matches!(self, Self::Redis)
+    }
+}
+
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -329,6 +338,9 @@ pub struct Tombstone {
 pub struct Options {
     /// Whether clients may run scripts, whose undeclared keys nobody can see.
     pub scripts: bool,
+    /// Whether clients may empty all nodes at once (memcached's `flush_all`).
+    #[serde(skip_serializing_if = "is_false")]
+    pub flush_all: bool,
     /// Users on the nodes who may write although they are not ours.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub foreign_writers: Vec<String>,
@@ -336,6 +348,10 @@ pub struct Options {
     pub throttle: Throttle,
     #[serde(flatten)]
     pub(crate) unknown: Map<String, Value>,
+}
+
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// How fast handoffs may copy; 0 is without limit.

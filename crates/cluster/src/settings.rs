@@ -43,6 +43,20 @@ impl Record {
         }
     }
 
+    /// The record with `flush_all` allowed to clients or not. Routers act on it, so it begins an epoch.
+    #[must_use]
+    pub fn with_flush_all(&self, flush_all: bool) -> Self {
+        let options = Options {
+            flush_all,
+            ..self.options.clone()
+        };
+        Self {
+            options,
+            epoch: self.epoch.next(),
+            ..self.clone()
+        }
+    }
+
     /// The record with these users allowed to write on the nodes although they are not ours.
     ///
     /// # Errors

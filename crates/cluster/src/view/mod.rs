@@ -19,7 +19,7 @@ use core::fmt;
 use clockwise_placement::{Fingerprint, NodeId, Placement, Position};
 
 use crate::layout::LayoutError;
-use crate::record::Record;
+use crate::record::{Protocol, Record};
 use crate::{Epoch, HandoffId, Node};
 use side::{Hand, Moves, Side};
 
@@ -109,7 +109,9 @@ pub struct View {
     before: Side,
     change: Option<Moves>,
     fingerprint: Fingerprint,
+    protocol: Protocol,
     scripts: bool,
+    flush_all: bool,
 }
 
 impl View {
@@ -170,7 +172,9 @@ impl View {
             before,
             change,
             fingerprint,
+            protocol: record.protocol(),
             scripts: record.options().scripts,
+            flush_all: record.options().flush_all,
         })
     }
 
@@ -186,6 +190,18 @@ impl View {
     #[must_use]
     pub const fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
+    }
+
+    /// What the nodes speak, and so do clients.
+    #[must_use]
+    pub const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Whether clients may empty all nodes at once, as the record's options say.
+    #[must_use]
+    pub const fn flush_all(&self) -> bool {
+        self.flush_all
     }
 
     /// Whether clients may run scripts, as the record's options say.

@@ -3,8 +3,10 @@
 use std::io;
 use std::time::Duration;
 
+use clockwise_client::memcached;
 use clockwise_client::resp::{Protocol, RequestScanner};
 use clockwise_client::routing::Millis;
+use clockwise_cluster::Protocol as PoolProtocol;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use rustix::buffer::spare_capacity;
@@ -47,6 +49,36 @@ pub(super) enum Pause {
     Own,
 }
 
+/// Finds requests in what a client sends.
+#[derive(Debug)]
+pub(super) enum Scanner {
+    Resp(RequestScanner),
+    Memcached(memcached::RequestScanner),
+}
+
+impl Default for Scanner {
+    fn default() -> Self {
+        Self::Resp(RequestScanner::default())
+    }
+}
+
+impl Scanner {
+    /// For clients of a pool that speaks this.
+    pub(super) fn of(protocol: PoolProtocol) -> Self {
+        match protocol {
+            PoolProtocol::Memcached => Self::Memcached(memcached::RequestScanner::default()),
+            _ => Self::default(),
+        }
+    }
+
+    fn in_request(&self) -> bool {
+        match self {
+            Self::Resp(scanner) => scanner.in_request(),
+            Self::Memcached(scanner) => scanner.in_request(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) serial: u32,
@@ -54,7 +86,7 @@ pub(super) struct Client {
     pub(super) phase: Phase,
     pub(super) protocol: Protocol,
     pub(super) name: Box<[u8]>,
-    pub(super) scanner: RequestScanner,
+    pub(super) scanner: Scanner,
     /// Bytes not served yet: the beginning of a request, or whole ones while it pauses.
     pub(super) input: Vec<u8>,
     pub(super) replies: ReplyQueue,
@@ -94,6 +126,7 @@ impl Client {
     pub(super) fn new(
         mut stream: TcpStream,
         serial: u32,
+        scanner: Scanner,
         login: bool,
         now: Millis,
         (registry, token): (&Registry, Token),
@@ -111,7 +144,7 @@ impl Client {
             },
             protocol: Protocol::Resp2,
             name: Box::default(),
-            scanner: RequestScanner::default(),
+            scanner,
             input: Vec::new(),
             replies: ReplyQueue::new(),
             pause: None,

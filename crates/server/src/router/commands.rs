@@ -101,6 +101,14 @@ impl CommandTable {
         table
     }
 
+    /// For a protocol whose commands need no table.
+    pub(super) fn unneeded() -> Self {
+        Self {
+            complete: true,
+            ..Self::default()
+        }
+    }
+
     /// The table of a server that replied `reply` to `COMMAND`; `None` if that is no such reply.
     pub(super) fn of_server(reply: &Value, version: &str) -> Option<Self> {
         let mut table = Self {

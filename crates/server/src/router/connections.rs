@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use clockwise_client::resp::write_error;
 use clockwise_client::routing::Millis;
 use mio::event::Event;
 
-use super::client::{Client, Pause, Phase};
+use super::client::{Client, Pause, Phase, Scanner};
 use super::limits::{ACCEPTS_PER_TURN, MEMORY_SHARE_BYTES, SWEEP_MS};
+use super::refusal;
 use super::worker::{Turn, Worker, client_token};
 
 impl Worker {
@@ -268,6 +268,7 @@ impl Worker {
         let client = Client::new(
             stream,
             self.next_serial,
+            Scanner::of(self.shared.protocol),
             login,
             self.now,
             (self.poll.registry(), token),
@@ -283,9 +284,10 @@ impl Worker {
         let others = self.shared.clients.fetch_add(1, Ordering::Relaxed);
         if others >= self.settings.limits.clients_max {
             self.counters.clients_refused += 1;
+            let line = refusal::line(self.shared.protocol, "ERR max number of clients reached");
             client
                 .replies
-                .answer_now(|out| write_error(out, "ERR max number of clients reached"));
+                .answer_now(|out| out.extend_from_slice(&line));
             client.phase = Phase::Leaving;
         }
         self.clients.insert(client);
@@ -331,9 +333,11 @@ impl Worker {
                 Some(complaint) => {
                     tracing::info!(client = %client.addr(), complaint, "dropped");
                     self.counters.clients_dropped += 1;
+                    let text = format!("ERR clockwise: {complaint}");
+                    let line = refusal::line(self.shared.protocol, &text);
                     client
                         .replies
-                        .answer_now(|out| write_error(out, &format!("ERR clockwise: {complaint}")));
+                        .answer_now(|out| out.extend_from_slice(&line));
                     // One attempt to tell it; it is not waited for.
                     if client.flush(turn.now).is_err()
                         || client.unread_since.is_some()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clockwise_client::resp::{Protocol, write_error};
+use clockwise_client::resp::Protocol;
 use clockwise_client::routing::{Admission, Effect, Millis, NodeSlot, Obstacle, Refused, Waiting};
 use clockwise_cluster::{NodeIndex, Route, View};
 use clockwise_placement::NodeId;
@@ -336,7 +336,7 @@ impl Worker {
         bytes: usize,
         answer: &[u8],
     ) {
-        let limits = &self.settings.limits;
+        let (limits, protocol) = (&self.settings.limits, self.shared.protocol);
         let Some(client) = self.clients.of(origin) else {
             return;
         };
@@ -358,9 +358,8 @@ impl Worker {
                 let done = client.replies.gather_more(origin.sequence, |gather| {
                     let together = gather.answer_bytes() + answer.len();
                     if together > bytes_max {
-                        let mut line = Vec::new();
-                        write_error(&mut line, &refusal::too_large_together(together, bytes_max));
-                        gather.fail(line, false)
+                        let text = refusal::too_large_together(together, bytes_max);
+                        gather.fail(refusal::line(protocol, &text), false)
                     } else {
                         gather.absorb(part, answer, &target.id)
                     }
@@ -377,8 +376,7 @@ impl Worker {
     /// have been executed all the same.
     pub(super) fn fail(&mut self, turn: &Turn, origin: Origin, text: &str, unknown: bool) {
         self.counters.refused += 1;
-        let mut line = Vec::new();
-        write_error(&mut line, text);
+        let line = refusal::line(self.shared.protocol, text);
         let Some(client) = self.clients.of(origin) else {
             return;
         };

@@ -4,12 +4,14 @@
 //! bytes are written when it leaves. So a part that has not left can be split again when the view
 //! changes. Values come back in the order of the keys, whatever node they are from.
 
+use clockwise_client::memcached;
 use clockwise_client::resp::{
-    ArgSpan, ReplyScanner, Request, Value, write_array, write_bulk, write_error, write_integer,
-    write_simple,
+    ArgSpan, ReplyScanner, Request, Value, write_array, write_bulk, write_integer, write_simple,
 };
+use clockwise_cluster::{Epoch, Protocol};
 use clockwise_placement::NodeId;
 
+use super::memcached::parts;
 use super::policy::Scatter;
 use super::refusal;
 use super::scan::Page;
@@ -27,6 +29,14 @@ pub(super) enum Merge {
     Same,
     /// One page of the scan over all nodes.
     Page(Page),
+    /// memcached: items in the order of the keys.
+    Items,
+    /// memcached: `OK` when every node said so.
+    Confirmed,
+    /// memcached: statistics of all nodes, as one.
+    Statistics(Epoch),
+    /// memcached: a node's version, and that a router says it.
+    Version,
 }
 
 /// A number of a part among its request's.
@@ -55,7 +65,8 @@ struct Failure {
 pub(super) struct Gather {
     merge: Merge,
     frame: Box<[u8]>,
-    name: ArgSpan,
+    /// Its name; of memcached all words in front of the keys.
+    head: ArgSpan,
     /// Each key with what belongs to it (the value of `MSET`), as places in `frame`.
     keys: Vec<(ArgSpan, Option<ArgSpan>)>,
     parts: Vec<Part>,
@@ -77,7 +88,7 @@ impl Gather {
             Scatter::Mset => Merge::Acknowledged,
             Scatter::Count => Merge::Sum,
         };
-        let mut gather = Self::new(merge, request);
+        let mut gather = Self::new(merge, request.frame(), request.span(0));
         let value = |at: &usize| (scatter == Scatter::Mset).then(|| request.span(at + 1));
         gather.keys = positions
             .iter()
@@ -91,14 +102,27 @@ impl Gather {
 
     /// A request that goes whole to several nodes.
     pub(super) fn over_nodes(merge: Merge, request: &Request<'_>) -> Self {
-        Self::new(merge, request)
+        Self::new(merge, request.frame(), request.span(0))
     }
 
-    fn new(merge: Merge, request: &Request<'_>) -> Self {
+    /// A request of memcached for several keys.
+    pub(super) fn over_items(request: &memcached::Request<'_>) -> Self {
+        let mut gather = Self::new(Merge::Items, request.frame(), request.head());
+        gather.keys = request.keys().iter().map(|key| (*key, None)).collect();
+        gather.values = vec![(0, 0); gather.keys.len()];
+        gather
+    }
+
+    /// A request of memcached that goes whole to several nodes.
+    pub(super) fn over_memcached(merge: Merge, request: &memcached::Request<'_>) -> Self {
+        Self::new(merge, request.frame(), request.head())
+    }
+
+    fn new(merge: Merge, frame: &[u8], head: ArgSpan) -> Self {
         Self {
             merge,
-            frame: request.frame().into(),
-            name: request.span(0),
+            frame: frame.into(),
+            head,
             keys: Vec::new(),
             parts: Vec::new(),
             missing: 0,
@@ -163,9 +187,13 @@ impl Gather {
             out.extend_from_slice(&self.frame);
             return;
         }
+        if matches!(self.merge, Merge::Items) {
+            let keys = part.keys.iter().map(|key| self.key(*key));
+            return parts::write_line(self.bytes(self.head), keys, out);
+        }
         let with_value = matches!(self.merge, Merge::Acknowledged);
         write_array(out, 1 + part.keys.len() * if with_value { 2 } else { 1 });
-        write_bulk(out, self.bytes(self.name));
+        write_bulk(out, self.bytes(self.head));
         for key in &part.keys {
             let (key, value) = self.keys[*key as usize];
             write_bulk(out, self.bytes(key));
@@ -202,7 +230,11 @@ impl Gather {
     /// The answer of `node` to a part. Says whether it was the last one missing.
     pub(super) fn absorb(&mut self, part: PartNumber, reply: &[u8], node: &NodeId) -> bool {
         self.missing -= 1;
-        if matches!(reply.first(), Some(b'-' | b'!')) {
+        let refused = match self.is_of_memcached() {
+            true => memcached::is_error(reply),
+            false => matches!(reply.first(), Some(b'-' | b'!')),
+        };
+        if refused {
             self.note(Failure {
                 line: reply.to_vec(),
                 unknown: false,
@@ -212,21 +244,26 @@ impl Gather {
         }
         let understood = match self.merge {
             // Nobody will read the values of a request that has failed.
-            Merge::Values if self.failure.is_some() => true,
+            Merge::Values | Merge::Items if self.failure.is_some() => true,
             Merge::Values => self.absorb_values(part, reply),
             Merge::Acknowledged => reply == b"+OK\r\n",
             Merge::Sum => self.absorb_number(reply),
-            Merge::Same | Merge::Page(_) => {
+            Merge::Same | Merge::Page(_) | Merge::Version => {
                 self.answers = reply.to_vec();
+                true
+            }
+            Merge::Items => self.absorb_items(part, reply),
+            Merge::Confirmed => reply == b"OK\r\n",
+            Merge::Statistics(_) => {
+                self.answers.extend_from_slice(reply);
                 true
             }
         };
         if understood {
             self.succeeded += 1;
         } else {
-            let name = String::from_utf8_lossy(self.bytes(self.name)).to_uppercase();
-            let mut line = Vec::new();
-            write_error(&mut line, &refusal::unexpected(&name, node.as_str()));
+            let name = String::from_utf8_lossy(self.bytes(self.head)).to_uppercase();
+            let line = refusal::line(self.spoken(), &refusal::unexpected(&name, node.as_str()));
             self.note(Failure {
                 line,
                 unknown: false,
@@ -234,6 +271,44 @@ impl Gather {
             });
         }
         self.missing == 0
+    }
+
+    /// Whether it is a request of memcached.
+    fn is_of_memcached(&self) -> bool {
+        self.spoken() == Protocol::Memcached
+    }
+
+    fn spoken(&self) -> Protocol {
+        match self.merge {
+            Merge::Items | Merge::Confirmed | Merge::Statistics(_) | Merge::Version => {
+                Protocol::Memcached
+            }
+            _ => Protocol::Redis,
+        }
+    }
+
+    /// Notes where the items of a part lie, each with its key; they come in the order of the keys.
+    fn absorb_items(&mut self, part: PartNumber, reply: &[u8]) -> bool {
+        let Ok(mut at) = u32::try_from(self.answers.len()) else {
+            return false;
+        };
+        let keys = std::mem::take(&mut self.parts[part as usize].keys);
+        let mut keys = keys.into_iter();
+        for item in memcached::Items::of(reply) {
+            let Some(key) = keys.find(|key| self.key(*key) == item.key) else {
+                return false;
+            };
+            let Ok(bytes) = u32::try_from(item.bytes.len()) else {
+                return false;
+            };
+            let Some(end) = at.checked_add(bytes) else {
+                return false;
+            };
+            self.answers.extend_from_slice(item.bytes);
+            self.values[key as usize] = (at, bytes);
+            at = end;
+        }
+        true
     }
 
     fn absorb_number(&mut self, reply: &[u8]) -> bool {
@@ -307,21 +382,33 @@ impl Gather {
         match &self.merge {
             Merge::Values => {
                 write_array(out, self.values.len());
-                for (start, len) in &self.values {
-                    out.extend_from_slice(
-                        &self.answers[*start as usize..*start as usize + *len as usize],
-                    );
-                }
+                self.write_values(out);
             }
             Merge::Acknowledged => write_simple(out, "OK"),
             Merge::Sum => write_integer(out, self.sum),
             Merge::Same | Merge::Page(_) => out.extend_from_slice(&self.answers),
+            Merge::Items => {
+                self.write_values(out);
+                out.extend_from_slice(b"END\r\n");
+            }
+            Merge::Confirmed => out.extend_from_slice(b"OK\r\n"),
+            Merge::Statistics(epoch) => parts::write_statistics(&self.answers, *epoch, out),
+            Merge::Version => parts::write_version(&self.answers, out),
+        }
+    }
+
+    fn write_values(&self, out: &mut Vec<u8>) {
+        for (start, len) in &self.values {
+            out.extend_from_slice(&self.answers[*start as usize..*start as usize + *len as usize]);
         }
     }
 
     fn write_failure(&self, failure: &Failure, out: &mut Vec<u8>) {
-        let changes =
-            matches!(self.merge, Merge::Acknowledged | Merge::Sum) && !self.keys.is_empty();
+        let changes = match self.merge {
+            Merge::Acknowledged | Merge::Sum => !self.keys.is_empty(),
+            Merge::Confirmed => true,
+            _ => false,
+        };
         if !changes || self.succeeded == 0 {
             out.extend_from_slice(&failure.line);
             return;
@@ -330,16 +417,22 @@ impl Gather {
             self.succeeded,
             self.parts
                 .iter()
-                .filter(|part| !part.keys.is_empty())
+                .filter(|part| !part.keys.is_empty() || part.node.is_some())
                 .count(),
         );
+        let first: &[u8] = match self.is_of_memcached() {
+            true => b"SERVER_ERROR ",
+            false => b"-ERR ",
+        };
+        out.extend_from_slice(first);
         out.extend_from_slice(
-            format!("-ERR clockwise: done on {done} of {all} nodes only: ").as_bytes(),
+            format!("clockwise: done on {done} of {all} nodes only: ").as_bytes(),
         );
         if let Some(node) = &failure.node {
             out.extend_from_slice(format!("node {node}: ").as_bytes());
         }
-        out.extend_from_slice(failure.line.strip_prefix(b"-").unwrap_or(&failure.line));
+        let words = failure.line.strip_prefix(b"-").unwrap_or(&failure.line);
+        out.extend_from_slice(words.strip_prefix(first).unwrap_or(words));
     }
 }
 

@@ -1,5 +1,6 @@
 //! What one client, one node connection and one worker may cost. Every bound has its reason here.
 
+use clockwise_client::memcached;
 use clockwise_client::resp::RequestLimits;
 use clockwise_client::routing::TrafficLimits;
 
@@ -14,6 +15,8 @@ pub struct Limits {
     pub own_links_max: usize,
     /// What one request may cost, and what it takes to pass over one that costs more.
     pub request: RequestLimits,
+    /// The same for clients that speak memcached.
+    pub memcached: memcached::RequestLimits,
     /// Bytes of one key. A longer one is refused; the connection stays.
     pub key_bytes_max: usize,
     /// Requests of one client without an answer yet.
@@ -68,6 +71,7 @@ impl Default for Limits {
             clients_max: 10_000,
             own_links_max: 1_000,
             request: RequestLimits::default(),
+            memcached: memcached::RequestLimits::default(),
             key_bytes_max: 64 << 10,
             in_flight_max: 1_024,
             in_flight_bytes_max: 64 << 20,

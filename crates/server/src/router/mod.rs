@@ -1,12 +1,17 @@
-//! The router: Redis clients connect to it as to one server, and it sends each request to the node
-//! that owns its key.
+//! The router: clients of Redis or memcached connect to it as to one server, and it sends each
+//! request to the node that owns its key.
 //!
 //! Several single-threaded workers accept connections on one port and share nothing but the
 //! current view. A request is scanned, not parsed into a tree; its bytes go from the client's buffer
 //! to the node's, and the reply's bytes back, in the order the client asked. Decisions about
 //! generations, holds and retries are made by [`clockwise_client::routing`]; here are the sockets.
 //!
-//! **Two versions of the protocol.** A command may reply differently in RESP2 and RESP3, and not
+//! **Two protocols.** A pool's nodes all speak one, and so do its clients. What differs is where
+//! requests end and what is done with each (`serve` and what it calls, or `memcached`), where replies end
+//! and whether one fits its request (`node_link`), how one answer is made of several (`gather`), and
+//! the words of errors. Connections, order, limits, retries and views are the same for both.
+//!
+//! **Two versions of RESP.** A command may reply differently in RESP2 and RESP3, and not
 //! always in a way that can be translated back (`ZRANGE … WITHSCORES` nests, nulls of two kinds
 //! become one). So a worker has a connection to a node for each version that its clients speak,
 //! opened when the first of them needs it, and passes replies on as they are. `HELLO` waits until what
@@ -35,6 +40,7 @@ mod limits;
 mod listen;
 mod local;
 mod mailbox;
+mod memcached;
 mod node_link;
 mod nodes;
 mod own_link;
@@ -61,7 +67,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clockwise_client::credentials::{Password, PoolKey};
-use clockwise_cluster::View;
+use clockwise_cluster::{Protocol, View};
 use futures_util::FutureExt;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -144,7 +150,9 @@ impl Router {
             secrets: secrets.clone(),
         };
         let settings = Arc::new(settings);
+        let protocol = view.borrow().protocol();
         let shared = Shared {
+            protocol,
             resolver,
             clients: AtomicUsize::new(0),
             own_links: AtomicUsize::new(0),
@@ -174,10 +182,11 @@ impl Router {
             ended.push(at_end);
         }
         let mut feeders = JoinSet::new();
-        for feeder in [
-            pass_on_views(view.clone(), mailboxes.clone()).boxed(),
-            discover::keep_tables(view, secrets, mailboxes.clone()).boxed(),
-        ] {
+        let mut feeds = vec![pass_on_views(view.clone(), mailboxes.clone()).boxed()];
+        if protocol == Protocol::Redis {
+            feeds.push(discover::keep_tables(view, secrets, mailboxes.clone()).boxed());
+        }
+        for feeder in feeds {
             let end = part_ended.clone().drop_guard();
             feeders.spawn(async move {
                 feeder.await;

@@ -13,10 +13,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clockwise_client::credentials::Password;
-use clockwise_client::resp::{
-    Protocol, ReplyError, ReplyScan, ReplyScanner, Value, write_command, write_error,
-};
+use clockwise_client::memcached;
+use clockwise_client::resp::{Protocol, ReplyError, ReplyScan, ReplyScanner, Value, write_command};
 use clockwise_client::routing::{Effect, Millis, NodeSlot};
+use clockwise_cluster::Protocol as PoolProtocol;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use rustix::buffer::spare_capacity;
@@ -26,6 +26,7 @@ use super::dispatch::Sending;
 use super::gather::PartNumber;
 use super::limits::{BUFFER_KEPT_BYTES, Limits, NODE_READ_BYTES, WINDOW_KEPT_MS};
 use super::local::ROUTER_FIELD;
+use super::memcached::ROUTER_VERSION;
 use super::refusal;
 use super::reply_queue::Sequence;
 use super::send_buffer::SendBuffer;
@@ -106,7 +107,7 @@ pub(super) struct Received {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Connecting,
-    /// The answer to `HELLO` is awaited.
+    /// The answer to the greeting is awaited.
     LoggingIn,
     Open,
 }
@@ -129,6 +130,8 @@ pub(super) enum Answered {
 pub(super) enum Unmatched {
     #[error("a reply that nothing asked for")]
     Unasked,
+    #[error("a reply that does not fit its request")]
+    Unfit,
     #[error("it did not begin a transaction when asked to")]
     NoTransaction,
 }
@@ -153,6 +156,38 @@ pub(super) struct Credential {
     pub(super) password: Password,
 }
 
+/// How a connection begins, and so what is spoken over it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Greeting<'a> {
+    /// RESP: with `HELLO`, and as this user where there is one.
+    Hello(Option<&'a Credential>),
+    /// memcached: with the question for its version.
+    Version,
+}
+
+impl Greeting<'_> {
+    fn write(self, protocol: Protocol, out: &mut Vec<u8>) {
+        let version = match protocol {
+            Protocol::Resp2 => "2",
+            Protocol::Resp3 => "3",
+        };
+        match self {
+            Self::Hello(Some(Credential { user, password })) => {
+                write_command(out, &["HELLO", version, "AUTH", user, password.reveal()]);
+            }
+            Self::Hello(None) => write_command(out, &["HELLO", version]),
+            Self::Version => out.extend_from_slice(b"version\r\n"),
+        }
+    }
+}
+
+/// Finds replies in what a node sends.
+#[derive(Debug)]
+enum Replies {
+    Resp(Box<ReplyScanner>),
+    Memcached(memcached::ReplyScanner),
+}
+
 #[derive(Debug)]
 pub(super) struct NodeLink {
     pub(super) slot: NodeSlot,
@@ -169,7 +204,7 @@ pub(super) struct NodeLink {
     preamble_error: Option<Box<[u8]>>,
     /// Requests in flight, from the front, that were sent under an earlier epoch.
     outdated: usize,
-    scanner: ReplyScanner,
+    replies: Replies,
     reply_bytes_max: usize,
     window: Window,
     /// When bytes last came, or could not because we do not read.
@@ -192,26 +227,22 @@ impl NodeLink {
     pub(super) fn connect(
         address: SocketAddr,
         (slot, protocol, id): (NodeSlot, Protocol, u64),
-        credential: Option<&Credential>,
+        greeting: Greeting<'_>,
         limits: &Limits,
         (registry, token): (&Registry, Token),
     ) -> io::Result<Self> {
         let mut stream = TcpStream::connect(address)?;
         registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         let mut out = SendBuffer::default();
-        let version = match protocol {
-            Protocol::Resp2 => "2",
-            Protocol::Resp3 => "3",
-        };
-        match credential {
-            Some(Credential { user, password }) => {
-                write_command(
-                    out.tail(),
-                    &["HELLO", version, "AUTH", user, password.reveal()],
-                );
+        greeting.write(protocol, out.tail());
+        let replies = match greeting {
+            Greeting::Hello(_) => {
+                Replies::Resp(Box::new(ReplyScanner::new(limits.reply_bytes_max)))
             }
-            None => write_command(out.tail(), &["HELLO", version]),
-        }
+            Greeting::Version => {
+                Replies::Memcached(memcached::ReplyScanner::new(limits.reply_bytes_max))
+            }
+        };
         Ok(Self {
             slot,
             protocol,
@@ -223,7 +254,7 @@ impl NodeLink {
             preamble_seen: 0,
             preamble_error: None,
             outdated: 0,
-            scanner: ReplyScanner::new(limits.reply_bytes_max),
+            replies,
             reply_bytes_max: limits.reply_bytes_max,
             window: Window::new(limits.node_answers_bytes_max),
             heard_at: Millis(0),
@@ -394,8 +425,22 @@ impl NodeLink {
     }
 
     /// What is at the front of `bytes`.
-    pub(super) fn front<'a>(&mut self, bytes: &'a [u8]) -> Result<Front<'a>, ReplyError> {
-        Ok(match self.scanner.scan_or_skip(bytes)? {
+    pub(super) fn front<'a>(&mut self, bytes: &'a [u8]) -> Result<Front<'a>, NoReply> {
+        let scanner = match &mut self.replies {
+            Replies::Resp(scanner) => scanner,
+            Replies::Memcached(scanner) => {
+                return Ok(match scanner.scan(bytes)? {
+                    memcached::ReplyScan::More => Front::Nothing,
+                    memcached::ReplyScan::Skip(bytes) => Front::Passed(bytes),
+                    memcached::ReplyScan::Reply(reply) => Front::Reply(&bytes[..reply.bytes]),
+                    memcached::ReplyScan::TooLong { rest, whole } => Front::TooLong {
+                        rest: rest.bytes,
+                        whole,
+                    },
+                });
+            }
+        };
+        Ok(match scanner.scan_or_skip(bytes)? {
             ReplyScan::More => Front::Nothing,
             ReplyScan::Skip(bytes) => Front::Passed(bytes),
             // Nobody subscribes or tracks over these connections; a server may still tell us something.
@@ -414,9 +459,7 @@ impl NodeLink {
         let mut answered = self.answered(b"")?;
         if let Answered::Whole { request, words, .. } = &mut answered {
             let text = refusal::answer_too_long(request.effect, whole, self.reply_bytes_max);
-            let mut line = Vec::new();
-            write_error(&mut line, &text);
-            *words = Some(line);
+            *words = Some(refusal::line(self.spoken(), &text));
             let bytes = usize::try_from(whole).unwrap_or(usize::MAX);
             self.window.answered(bytes, 0);
         }
@@ -435,6 +478,10 @@ impl NodeLink {
         }
         if request.end > self.out.sent_to() {
             return Err(Unmatched::Unasked);
+        }
+        let memcached = matches!(self.replies, Replies::Memcached(_));
+        if memcached && !reply.is_empty() && !memcached::answers(self.frame(0), reply) {
+            return Err(Unmatched::Unfit);
         }
         self.window.answered(reply.len(), self.in_flight.len());
         self.in_flight.pop_front();
@@ -486,18 +533,37 @@ impl NodeLink {
         self.state == State::Open
     }
 
+    /// What is spoken over it.
+    fn spoken(&self) -> PoolProtocol {
+        match self.replies {
+            Replies::Resp(_) => PoolProtocol::Redis,
+            Replies::Memcached(_) => PoolProtocol::Memcached,
+        }
+    }
+
+    /// What the answer to the greeting means.
+    pub(super) fn log_in(&mut self, reply: &[u8]) -> Login {
+        let login = match self.replies {
+            Replies::Resp(_) => self.log_in_by_hello(reply),
+            Replies::Memcached(_) => by_version(reply),
+        };
+        if login == Login::Done {
+            let greeting_end = self.out.end();
+            self.out.mark_answered(greeting_end);
+            self.state = State::Open;
+        }
+        login
+    }
+
     /// What the answer to `HELLO` means. Only a server's facts, with the version asked for, open the
     /// connection; an echo does not.
-    pub(super) fn log_in(&mut self, reply: &[u8]) -> Login {
-        let hello_end = self.out.end();
+    fn log_in_by_hello(&mut self, reply: &[u8]) -> Login {
         match Value::parse(reply) {
             Ok(Some((value, _))) if fact(&value, ROUTER_FIELD).is_some() => {
                 Login::Refused("it is a router, not a server".to_owned())
             }
             Ok(Some((value, _))) if speaks(&value, self.protocol) => {
                 self.server_id = fact(&value, "id").and_then(Value::as_integer);
-                self.out.mark_answered(hello_end);
-                self.state = State::Open;
                 Login::Done
             }
             Ok(Some((Value::Error(text), _)))
@@ -533,6 +599,28 @@ impl NodeLink {
             self.in_flight[index - 1].end
         };
         self.out.between(start, self.in_flight[index].end)
+    }
+}
+
+/// Why bytes of a node are no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NoReply {
+    #[error("{0}")]
+    Resp(#[from] ReplyError),
+    #[error("{0}")]
+    Memcached(#[from] memcached::ReplyError),
+}
+
+/// What the answer to `version` means.
+fn by_version(reply: &[u8]) -> Login {
+    let text = String::from_utf8_lossy(reply).trim_end().to_owned();
+    match text.strip_prefix("VERSION ") {
+        Some(version) if version.contains(ROUTER_VERSION) => {
+            Login::Refused("it is a router, not a server".to_owned())
+        }
+        Some(_) => Login::Done,
+        None if text.starts_with("CLIENT_ERROR unauthenticated") => Login::Denied,
+        None => Login::Refused(text),
     }
 }
 

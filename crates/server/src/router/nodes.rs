@@ -5,17 +5,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use clockwise_client::credentials::{client_password, client_user};
-use clockwise_client::resp::{Protocol, ReplyError};
+use clockwise_client::resp::Protocol;
 use clockwise_client::routing::{
     Command, ConnectFailure, Flight, NodeSlot, Target, Verdict, Waiting, judge,
 };
-use clockwise_cluster::View;
+use clockwise_cluster::{Protocol as PoolProtocol, View};
 use clockwise_placement::NodeId;
 use mio::event::Event;
 
 use super::limits::NODE_READ_BYTES;
 use super::mailbox::Message;
-use super::node_link::{Answered, Credential, Front, InFlight, Login, Lost, NodeLink, Unmatched};
+use super::node_link::{
+    Answered, Credential, Front, Greeting, InFlight, Login, Lost, NoReply, NodeLink, Unmatched,
+};
 use super::refusal;
 use super::worker::{Parked, Turn, Worker, lane_of, link_token};
 
@@ -28,7 +30,7 @@ pub(super) enum LinkError {
     #[error("{0}")]
     Socket(#[from] io::Error),
     #[error("{0}")]
-    Reply(#[from] ReplyError),
+    Reply(#[from] NoReply),
     #[error("{0}")]
     Unmatched(#[from] Unmatched),
     #[error("no answer within {0} ms")]
@@ -157,12 +159,16 @@ impl Worker {
                 user: client_user(target.generation),
                 password: client_password(key, &target.id, &target.nonce),
             });
+        let greeting = match self.shared.protocol {
+            PoolProtocol::Memcached => Greeting::Version,
+            _ => Greeting::Hello(credential.as_ref()),
+        };
         let registry = (self.poll.registry(), link_token(slot, protocol));
         let id = self.connect_attempts;
         match NodeLink::connect(
             address,
             (slot, protocol, id),
-            credential.as_ref(),
+            greeting,
             &self.settings.limits,
             registry,
         ) {
@@ -486,7 +492,7 @@ pub(super) fn hear<'a>(
     }
 }
 
-/// Takes the answer to `HELLO`.
+/// Takes the answer to the greeting.
 fn log_in(link: &mut NodeLink, reply: &[u8]) -> Result<(), LinkError> {
     match link.log_in(reply) {
         Login::Done => Ok(()),

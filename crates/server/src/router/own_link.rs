@@ -30,7 +30,7 @@ use super::blocking::Errand;
 use super::client::Phase;
 use super::dispatch::Sending;
 use super::mailbox::Message;
-use super::node_link::{Credential, NodeLink, Origin};
+use super::node_link::{Credential, Greeting, NodeLink, Origin};
 use super::nodes::LinkError;
 use super::refusal;
 use super::reply_queue::Sequence;
@@ -408,7 +408,7 @@ impl Worker {
         match NodeLink::connect(
             address,
             (slot, protocol, own.attempt),
-            credential.as_ref(),
+            Greeting::Hello(credential.as_ref()),
             &self.settings.limits,
             (self.poll.registry(), own_token(place)),
         ) {

@@ -4,10 +4,27 @@
 //! send it again. `CROSSSLOT`: the keys must be on one node. `ERR`: this will not work, or nobody
 //! knows whether it did, as the text says. Node and epoch are named wherever they matter.
 
+use clockwise_client::resp::write_error;
 use clockwise_client::routing::{Effect, Obstacle};
-use clockwise_cluster::{Epoch, View};
+use clockwise_cluster::{Epoch, Protocol, View};
 
 use super::policy::Reason;
+
+/// The line that tells a client, in the words of its protocol.
+///
+/// memcached's has its own first word; what a client can do is the second, where it is not just to give up.
+pub(super) fn line(protocol: Protocol, text: &str) -> Vec<u8> {
+    let mut line = Vec::new();
+    match protocol {
+        Protocol::Memcached => {
+            line.extend_from_slice(b"SERVER_ERROR ");
+            line.extend_from_slice(text.strip_prefix("ERR ").unwrap_or(text).as_bytes());
+            line.extend_from_slice(b"\r\n");
+        }
+        _ => write_error(&mut line, text),
+    }
+    line
+}
 
 /// A request was not sent, or was a read whose answer was lost.
 pub(super) fn not_sent(obstacle: Obstacle, node: &str, epoch: Epoch) -> String {

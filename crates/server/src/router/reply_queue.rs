@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use clockwise_client::memcached::Quiet;
+
 use super::gather::Gather;
 use super::limits::{BUFFER_KEPT_BYTES, FIRST_REPLY_BYTES};
 
@@ -18,14 +20,14 @@ const PARKING_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Debug)]
 enum Place {
-    /// Its answer is on the way.
-    Awaited,
+    /// Its answer is on the way, of which the client does not want to read this.
+    Awaited(Quiet),
     /// Its answer lies in the shared buffer.
     Parked { start: u32, len: u32 },
     /// Its answer has a buffer of its own.
     Boxed(Box<[u8]>),
-    /// Its answer is put together from several nodes'.
-    Gathering(Box<Gather>),
+    /// Its answer is put together from several nodes', likewise.
+    Gathering(Box<Gather>, Quiet),
 }
 
 /// The number of a request among its client's; wraps around.
@@ -73,10 +75,10 @@ impl ReplyQueue {
         self.places.len()
     }
 
-    /// Takes the next place in line.
-    pub(super) fn reserve(&mut self) -> Sequence {
+    /// Takes the next place in line, for an answer of which the client does not want to read this.
+    pub(super) fn reserve(&mut self, quiet: Quiet) -> Sequence {
         let sequence = self.front.wrapping_add(self.places.len() as u32);
-        self.places.push_back(Place::Awaited);
+        self.places.push_back(Place::Awaited(quiet));
         Sequence(sequence)
     }
 
@@ -84,7 +86,8 @@ impl ReplyQueue {
     pub(super) fn gather(&mut self, sequence: Sequence, gather: Box<Gather>) {
         let index = self.index(sequence);
         self.gather_frame_bytes += gather.frame_bytes();
-        self.places[index] = Place::Gathering(gather);
+        let quiet = self.quiet(index);
+        self.places[index] = Place::Gathering(gather, quiet);
     }
 
     /// Gives what is being put together at a place to `take`, which may add to it or end it. `None`
@@ -106,17 +109,26 @@ impl ReplyQueue {
     pub(super) fn gathering(&mut self, sequence: Sequence) -> Option<&mut Gather> {
         let index = self.index(sequence);
         match self.places.get_mut(index) {
-            Some(Place::Gathering(gather)) => Some(gather),
+            Some(Place::Gathering(gather, _)) => Some(gather),
             _ => None,
+        }
+    }
+
+    /// What the client does not want to read of the answer at a place.
+    fn quiet(&self, index: usize) -> Quiet {
+        match self.places.get(index) {
+            Some(Place::Awaited(quiet) | Place::Gathering(_, quiet)) => *quiet,
+            _ => Quiet::Nothing,
         }
     }
 
     /// Takes what was put together at a place, which awaits its answer from now on.
     pub(super) fn take_gather(&mut self, sequence: Sequence) -> Option<Box<Gather>> {
         let index = self.index(sequence);
+        let quiet = self.quiet(index);
         let place = self.places.get_mut(index)?;
-        match std::mem::replace(place, Place::Awaited) {
-            Place::Gathering(gather) => {
+        match std::mem::replace(place, Place::Awaited(quiet)) {
+            Place::Gathering(gather, _) => {
                 self.gathered_bytes -= gather.answer_bytes();
                 self.gather_frame_bytes -= gather.frame_bytes();
                 Some(gather)
@@ -149,6 +161,10 @@ impl ReplyQueue {
             expected - (expected - answer.len()) / 16
         };
         let index = self.index(sequence);
+        let answer = match self.quiet(index).hides(answer) {
+            true => &[],
+            false => answer,
+        };
         if index > 0 {
             self.places[index] = self.park(answer);
             return;
@@ -163,7 +179,7 @@ impl ReplyQueue {
     fn advance(&mut self) {
         while let Some(place) = self.places.front() {
             match place {
-                Place::Awaited | Place::Gathering(_) => return,
+                Place::Awaited(_) | Place::Gathering(..) => return,
                 Place::Parked { start, len } => {
                     let start = *start as usize;
                     self.out
@@ -277,7 +293,10 @@ mod tests {
             let mut queue = ReplyQueue::new();
             // Numbers wrap around within this pipeline.
             queue.front = u32::MAX - 2;
-            let sequences: Vec<Sequence> = answers.iter().map(|_| queue.reserve()).collect();
+            let sequences: Vec<Sequence> = answers
+                .iter()
+                .map(|_| queue.reserve(Quiet::Nothing))
+                .collect();
             let mut out = Vec::new();
             for at in &order {
                 queue.deliver(sequences[*at], &answers[*at]);
@@ -308,7 +327,7 @@ mod tests {
     fn an_answer_of_our_own_waits_for_its_turn() {
         let mut queue = ReplyQueue::new();
         queue.answer_now(|out| out.extend_from_slice(b"+first\r\n"));
-        let sequence = queue.reserve();
+        let sequence = queue.reserve(Quiet::Nothing);
         queue.answer_now(|out| out.extend_from_slice(b"+third\r\n"));
         assert_eq!(written(&mut queue), b"+first\r\n");
         queue.deliver(sequence, b"+second\r\n");
@@ -320,12 +339,12 @@ mod tests {
         let mut queue = ReplyQueue::new();
         assert_eq!(queue.window(4 << 20), 64);
         for _ in 0..200 {
-            let sequence = queue.reserve();
+            let sequence = queue.reserve(Quiet::Nothing);
             queue.deliver(sequence, b"+OK\r\n");
             written(&mut queue);
         }
         assert!(queue.window(4 << 20) > 1_024);
-        let sequence = queue.reserve();
+        let sequence = queue.reserve(Quiet::Nothing);
         queue.deliver(sequence, &vec![0; 1 << 20]);
         assert_eq!(queue.window(4 << 20), 4);
         assert_eq!(queue.window(10), 1);
@@ -334,10 +353,27 @@ mod tests {
     #[test]
     fn the_memory_of_a_large_answer_is_given_back() {
         let mut queue = ReplyQueue::new();
-        let sequence = queue.reserve();
+        let sequence = queue.reserve(Quiet::Nothing);
         queue.deliver(sequence, &vec![0; 8 << 20]);
         written(&mut queue);
         queue.shrink_outsized();
         assert!(queue.out.capacity() <= 2 * BUFFER_KEPT_BYTES);
+    }
+
+    #[test]
+    fn what_a_client_does_not_want_to_read_takes_its_turn_and_no_bytes() {
+        let mut queue = ReplyQueue::new();
+        let first = queue.reserve(Quiet::Nothing);
+        let silent = queue.reserve(Quiet::Everything);
+        let miss = queue.reserve(Quiet::Miss);
+        let hit = queue.reserve(Quiet::Miss);
+        queue.deliver(hit, b"VA 1\r\nx\r\n");
+        queue.deliver(miss, b"EN\r\n");
+        queue.deliver(silent, b"STORED\r\n");
+        queue.answer_now(|out| out.extend_from_slice(b"MN\r\n"));
+        assert_eq!(written(&mut queue), b"", "the first is missing");
+        queue.deliver(first, b"HD\r\n");
+        assert_eq!(written(&mut queue), b"HD\r\nVA 1\r\nx\r\nMN\r\n");
+        assert_eq!(queue.waiting(), 0);
     }
 }

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use clockwise_client::resp::{Request, RequestLimits, Scan, write_error};
+use clockwise_client::memcached::Quiet;
+use clockwise_client::resp::{Request, RequestLimits, RequestScanner, Scan};
 use clockwise_client::routing::Waiting;
-use clockwise_cluster::Route;
+use clockwise_cluster::{Protocol as PoolProtocol, Route};
 
 use super::blocking::blocks;
-use super::client::{Pause, Phase};
+use super::client::{Pause, Phase, Scanner};
 use super::commands::Command;
 use super::dispatch::Sending;
 use super::gather::Merge;
 use super::key_spec::{KeySpec, NoKeys};
+use super::limits::Limits;
 use super::node_link::Origin;
 use super::policy::{Action, Local, Reason, Script, TimeoutAt};
 use super::refusal;
@@ -25,6 +27,31 @@ pub(super) enum Flow {
     Next,
     /// It is not looked at now; the same bytes come again later.
     Later(Pause),
+}
+
+/// What was done with the bytes at the front of a client's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing: they are no whole request.
+    More,
+    /// So many are done with, and were no request that is on its way.
+    Passed(usize),
+    /// So many were a request.
+    Served(usize),
+    /// Nothing for now; the same bytes come again later.
+    Later(Pause),
+    /// Nobody can say where the next request begins.
+    Lost,
+}
+
+impl Step {
+    /// Of a request of so many bytes.
+    pub(super) fn of(flow: Flow, bytes: usize) -> Self {
+        match flow {
+            Flow::Next => Self::Served(bytes),
+            Flow::Later(reason) => Self::Later(reason),
+        }
+    }
 }
 
 impl Worker {
@@ -43,35 +70,29 @@ impl Worker {
                 }
                 break;
             }
-            let unauthenticated = client.phase == Phase::LoggingIn;
-            let limits = if unauthenticated {
-                const { &RequestLimits::UNAUTHENTICATED }
-            } else {
-                &settings.limits.request
+            let rest = &input[served..];
+            let step = match &mut scanner {
+                Scanner::Resp(scanner) => {
+                    self.resp_step(turn, place, (scanner, &settings.limits), rest)
+                }
+                Scanner::Memcached(scanner) => {
+                    self.memcached_step(turn, place, (scanner, &settings.limits), rest)
+                }
             };
-            match scanner.scan(limits, &input[served..]) {
-                Ok(Scan::More) => break,
-                Ok(Scan::Skip(bytes)) => served += bytes,
-                Ok(Scan::Request { consumed, request }) => {
-                    match self.request(turn, place, &request) {
-                        Flow::Next => {
-                            served += consumed;
-                            self.counters.requests += 1;
-                        }
-                        Flow::Later(reason) => {
-                            if let Some(client) = self.clients.get(place) {
-                                client.pause = Some(reason);
-                            }
-                            break;
-                        }
+            match step {
+                Step::More => break,
+                Step::Passed(bytes) => served += bytes,
+                Step::Served(bytes) => {
+                    served += bytes;
+                    self.counters.requests += 1;
+                }
+                Step::Later(reason) => {
+                    if let Some(client) = self.clients.get(place) {
+                        client.pause = Some(reason);
                     }
+                    break;
                 }
-                Ok(Scan::Refused { consumed, refusal }) => {
-                    self.refuse_now(place, &format!("ERR clockwise: {refusal}"));
-                    served += consumed;
-                }
-                Err(error) => {
-                    self.refuse_now(place, &format!("ERR {error}"));
+                Step::Lost => {
                     self.counters.clients_dropped += 1;
                     if let Some(client) = self.clients.get(place) {
                         client.phase = Phase::Leaving;
@@ -87,10 +108,46 @@ impl Worker {
         served
     }
 
+    fn resp_step(
+        &mut self,
+        turn: &Turn,
+        place: usize,
+        (scanner, limits): (&mut RequestScanner, &Limits),
+        input: &[u8],
+    ) -> Step {
+        let limits = if self.is_logging_in(place) {
+            const { &RequestLimits::UNAUTHENTICATED }
+        } else {
+            &limits.request
+        };
+        match scanner.scan(limits, input) {
+            Ok(Scan::More) => Step::More,
+            Ok(Scan::Skip(bytes)) => Step::Passed(bytes),
+            Ok(Scan::Request { consumed, request }) => {
+                Step::of(self.request(turn, place, &request), consumed)
+            }
+            Ok(Scan::Refused { consumed, refusal }) => {
+                self.refuse_now(place, &format!("ERR clockwise: {refusal}"));
+                Step::Passed(consumed)
+            }
+            Err(error) => {
+                self.refuse_now(place, &format!("ERR {error}"));
+                Step::Lost
+            }
+        }
+    }
+
+    /// Whether a client has to give the password first.
+    pub(super) fn is_logging_in(&mut self, place: usize) -> bool {
+        let client = self.clients.get(place);
+        client.is_some_and(|client| client.phase == Phase::LoggingIn)
+    }
+
     /// Answers a client with an error of our own, in its turn.
     pub(super) fn refuse_now(&mut self, place: usize, text: &str) {
         self.counters.refused += 1;
-        self.answer(place, |out| write_error(out, text));
+        let line = refusal::line(self.shared.protocol, text);
+        self.answer(place, |out| out.extend_from_slice(&line));
     }
 
     /// Answers a client, in its turn.
@@ -353,8 +410,13 @@ impl Worker {
 
     /// Takes a place in line for a request.
     pub(super) fn reserve(&mut self, place: usize) -> Option<Origin> {
+        self.reserve_quiet(place, Quiet::Nothing)
+    }
+
+    /// The same, for an answer of which the client does not want to read this.
+    pub(super) fn reserve_quiet(&mut self, place: usize, quiet: Quiet) -> Option<Origin> {
         let client = self.clients.get(place)?;
-        let sequence = client.replies.reserve();
+        let sequence = client.replies.reserve(quiet);
         Some(Origin {
             client: place,
             serial: client.serial,
@@ -391,6 +453,9 @@ impl Worker {
         let Some(frame) = frame else {
             return self.dispatch_part_again(turn, sending);
         };
+        if self.shared.protocol == PoolProtocol::Memcached {
+            return self.memcached_again(turn, sending, &frame);
+        }
         if is_transaction(&frame) {
             return match self.route_of_transaction(turn, &frame) {
                 Ok(route) => self.dispatch_frame(turn, sending, route, &frame),

@@ -87,7 +87,7 @@ impl Worker {
     }
 
     /// From now on the request's answer is put together.
-    fn begin_gather(&mut self, origin: Origin, gather: Gather) {
+    pub(super) fn begin_gather(&mut self, origin: Origin, gather: Gather) {
         if let Some(client) = self.clients.of(origin) {
             client.replies.gather(origin.sequence, Box::new(gather));
         }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clockwise_client::resp::Protocol;
 use clockwise_client::routing::{Effect, Millis, NodeSlot, Traffic};
-use clockwise_cluster::View;
+use clockwise_cluster::{Protocol as PoolProtocol, View};
 use mio::net::TcpListener;
 use mio::{Events, Poll, Token};
 
@@ -30,6 +30,8 @@ use super::stats::Counters;
 /// What all workers of a router have in common.
 #[derive(Debug)]
 pub(super) struct Shared {
+    /// What clients and nodes speak.
+    pub(super) protocol: PoolProtocol,
     pub(super) resolver: Resolver,
     /// Clients of all workers, counted when they come and go.
     pub(super) clients: AtomicUsize,
@@ -186,6 +188,10 @@ impl Worker {
         poll.registry()
             .register(&mut listener, LISTENER, mio::Interest::READABLE)?;
         let traffic = Traffic::new(settings.limits.traffic);
+        let table = Arc::new(match shared.protocol {
+            PoolProtocol::Memcached => CommandTable::unneeded(),
+            _ => CommandTable::without_nodes(),
+        });
         Ok(Self {
             number,
             shared,
@@ -198,7 +204,7 @@ impl Worker {
             started: Instant::now(),
             now: Millis(0),
             view,
-            table: Arc::new(CommandTable::without_nodes()),
+            table,
             clients: Clients::default(),
             next_serial: 0,
             kept_bytes: 0,
