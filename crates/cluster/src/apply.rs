@@ -13,7 +13,7 @@ use crate::flow::moving_pairs;
 use crate::form::{RECORD_BYTES_MAX, TooLarge};
 use crate::generator::Outlook;
 use crate::layout::{Layout, LayoutError};
-use crate::record::{Protocol, Record};
+use crate::record::Record;
 use crate::{ChangeId, Edit, Epoch, InvalidRecord, Node, NodeState, Nonce};
 
 /// What a target adds to a record until its handoff is reversed and flipped back: twice a flip with ids as
@@ -75,9 +75,6 @@ impl Record {
         }
         let before = self.membership.layout();
         let given = gifts(&before, &draft.layout)?;
-        if !given.is_empty() {
-            self.check_moves()?;
-        }
         let mut next = Self {
             epoch: self.epoch.next(),
             staged: Vec::new(),
@@ -181,16 +178,6 @@ impl Record {
         match draft == present {
             true => Err(ApplyError::NoEffect),
             false => Ok((draft, outlook)),
-        }
-    }
-
-    /// Whether this version can move keys in a pool of this kind.
-    pub(crate) fn check_moves(&self) -> Result<(), ApplyError> {
-        match self.protocol {
-            Protocol::Redis => Ok(()),
-            Protocol::Memcached => Err(ApplyError::CannotMove {
-                protocol: self.protocol,
-            }),
         }
     }
 
@@ -314,11 +301,6 @@ pub enum ApplyError {
     Stale(StaleEdit),
     /// The layout it leads to cannot be built: stage what mends it.
     Layout(LayoutError),
-    /// Keys would have to move, and this version cannot move them in a pool of this kind.
-    CannotMove {
-        /// What its nodes speak.
-        protocol: Protocol,
-    },
     /// With both sides of the change the record would not fit into a store.
     TooLarge(TooLarge),
     /// The result would contradict itself.
@@ -368,12 +350,6 @@ impl fmt::Display for ApplyError {
             Self::NoEffect => f.write_str("what is staged changes nothing"),
             Self::Stale(error) => error.fmt(f),
             Self::Layout(error) => error.fmt(f),
-            Self::CannotMove { protocol } => {
-                write!(
-                    f,
-                    "keys would have to move, which this version cannot do in a pool of {protocol}"
-                )
-            }
             Self::TooLarge(error) => error.fmt(f),
             Self::Invalid(error) => error.fmt(f),
         }

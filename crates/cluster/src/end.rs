@@ -10,7 +10,7 @@ use serde_json::Map;
 
 use crate::change::{Change, Direction, Handoff, HandoffKind, HandoffState, Report};
 use crate::layout::Layout;
-use crate::record::{Record, Tombstone};
+use crate::record::{Protocol, Record, Tombstone};
 use crate::step::StepError;
 use crate::{ChangeId, Epoch, InvalidRecord, NodeState};
 
@@ -82,7 +82,8 @@ impl Record {
     /// rest stops and loses its copies.
     ///
     /// # Errors
-    /// No change in flight, one that goes back already, or a lost node whose part has flipped.
+    /// No change in flight, one that goes back already, a lost node whose part has flipped, or servers that
+    /// cannot be fenced: what its old owner still has of a key may be older than what others were told since.
     ///
     /// ```
     /// use clockwise_cluster::{Apply, Direction, Edit, NewNode, NewPool, Nonce, Record};
@@ -103,6 +104,11 @@ impl Record {
         if change.direction == Direction::Back {
             return Err(AbortError::GoingBack {
                 id: change.id.clone(),
+            });
+        }
+        if !self.protocol.can_fence() {
+            return Err(AbortError::Unfenced {
+                protocol: self.protocol,
             });
         }
         let gone =
@@ -238,6 +244,11 @@ pub enum AbortError {
         /// The node.
         node: NodeId,
     },
+    /// Keys change their owners at once in such a pool, and what an old owner still has is out of date.
+    Unfenced {
+        /// What its nodes speak.
+        protocol: Protocol,
+    },
     /// The result would contradict itself.
     Invalid(InvalidRecord),
 }
@@ -259,6 +270,10 @@ impl fmt::Display for AbortError {
                     "the part of lost node {node} has new owners, there is no way back"
                 )
             }
+            Self::Unfenced { protocol } => write!(
+                f,
+                "keys of a pool of {protocol} change their owners at once: let the change end, then stage the opposite"
+            ),
             Self::Invalid(error) => error.fmt(f),
         }
     }

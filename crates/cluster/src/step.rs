@@ -12,7 +12,7 @@ use clockwise_placement::NodeId;
 use crate::change::{
     Change, Direction, FlippedTo, Handoff, HandoffId, HandoffKind, HandoffState, Report,
 };
-use crate::record::Record;
+use crate::record::{Protocol, Record};
 use crate::{Generation, Incarnation, InvalidRecord, Nonce};
 
 /// How old a handover must be before anybody may roll it back: longer than any that goes well.
@@ -34,7 +34,8 @@ pub enum Step {
     },
     /// From `handover` back to `copying`: the epoch grows, the source keeps its new generation.
     Rollback,
-    /// To `flipped`: the epoch grows, the targets own. Of a lost source, from `planned`.
+    /// To `flipped`: the epoch grows, the targets own. Of a lost source, and where nobody can be fenced, from
+    /// `planned`.
     Flip {
         /// Which run of which data each target is, in their order.
         targets: Vec<Incarnation>,
@@ -70,6 +71,18 @@ impl Step {
         )
     }
 
+    /// The same where servers cannot be fenced: nothing is copied, the source is only cleaned.
+    const fn follows_unfenced(&self, kind: HandoffKind, state: HandoffState) -> bool {
+        let lost = matches!(kind, HandoffKind::Lost);
+        match self {
+            Self::Flip { .. } => matches!(state, HandoffState::Planned),
+            Self::Cleaning => !lost && matches!(state, HandoffState::Flipped),
+            Self::Done if lost => matches!(state, HandoffState::Flipped),
+            Self::Done => matches!(state, HandoffState::Cleaning),
+            _ => false,
+        }
+    }
+
     /// Whether a handoff of this kind and state may take it.
     const fn follows(&self, kind: HandoffKind, state: HandoffState) -> bool {
         let lost = matches!(kind, HandoffKind::Lost);
@@ -102,7 +115,7 @@ impl Record {
         let at = change
             .position(id)
             .ok_or_else(|| StepError::NoHandoff { id: id.clone() })?;
-        check_step(change, &change.handoffs[at], step)?;
+        check_step(self.protocol, change, &change.handoffs[at], step)?;
         let mut next = self.clone();
         if let Step::Handover { generation, nonce } = step {
             next = next.with_generation(&id.source, *generation, *nonce)?;
@@ -277,8 +290,17 @@ impl Handoff {
     }
 }
 
-fn check_step(change: &Change, handoff: &Handoff, step: &Step) -> Result<(), StepError> {
-    if !step.follows(handoff.kind, handoff.state) {
+fn check_step(
+    protocol: Protocol,
+    change: &Change,
+    handoff: &Handoff,
+    step: &Step,
+) -> Result<(), StepError> {
+    let follows = match protocol.can_fence() {
+        true => step.follows(handoff.kind, handoff.state),
+        false => step.follows_unfenced(handoff.kind, handoff.state),
+    };
+    if !follows {
         return Err(StepError::OutOfOrder {
             from: handoff.state,
             to: step.state(),

@@ -79,7 +79,8 @@ pub struct Plan {
     pub shortfall_before: Missing,
     /// Replicas and domains that are missing afterwards.
     pub shortfall_after: Missing,
-    /// How long the copying takes at the throttle, in milliseconds; none without a throttle or counts.
+    /// How long the copying takes at the throttle, in milliseconds; none without a throttle or counts, or where
+    /// nothing is copied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta_ms: Option<u64>,
     /// What a person should know before applying.
@@ -367,6 +368,9 @@ impl Record {
         };
         let edits = self.staged.iter().map(|staged| &staged.edit);
         plan.warnings = warning::warnings(&plan, edits, outlook.as_ref());
+        if !self.protocol.can_fence() {
+            warning::about_misses(&mut plan);
+        }
         Ok(plan)
     }
 
@@ -393,6 +397,9 @@ impl Record {
     }
 
     fn eta_ms(&self, moves: &Moves) -> Option<u64> {
+        if !self.protocol.can_fence() {
+            return None;
+        }
         let throttle = self.options.throttle;
         let at = |amount: Option<u64>, rate: u64| {
             let ms = u128::from(amount?) * 1_000;

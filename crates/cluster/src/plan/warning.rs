@@ -126,6 +126,14 @@ pub enum Warning {
         /// Where it will be looked for.
         address: Address,
     },
+    /// Nothing is copied: what moves is missing at its new owner until clients put it there.
+    Misses {
+        /// The part of all keys, and so of requests if all were asked for alike.
+        share: f64,
+        /// Keys, if somebody has counted.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        keys: Option<u64>,
+    },
     /// Most of the keys move.
     MostKeysMove {
         /// The part of all keys.
@@ -200,6 +208,14 @@ fn about_edits<'a>(edits: impl Iterator<Item = &'a Edit>, warnings: &mut Vec<War
             }),
             _ => {}
         }
+    }
+}
+
+/// What a change costs where nothing is copied.
+pub(super) fn about_misses(plan: &mut Plan) {
+    let (share, keys) = (plan.moves.share, plan.moves.keys);
+    if !plan.at_once {
+        plan.warnings.push(Warning::Misses { share, keys });
     }
 }
 
@@ -414,6 +430,13 @@ impl fmt::Display for Warning {
                     f,
                     "nothing is copied: the server at {address} must be {node} with its data"
                 )
+            }
+            Self::Misses { share, keys } => {
+                write!(f, "nothing is copied: {:.1} % of all keys", share * 100.0)?;
+                if let Some(keys) = keys {
+                    write!(f, ", {keys} now,")?;
+                }
+                f.write_str(" are missing at their new owners until clients put them there")
             }
             Self::MostKeysMove { share } => write!(f, "{:.1} % of all keys move", share * 100.0),
             Self::Estimated {

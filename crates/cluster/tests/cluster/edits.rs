@@ -1,9 +1,12 @@
 //! Edits and `apply`: what each makes of a record, and what is refused.
 
+use std::collections::BTreeMap;
+
 use clockwise_cluster::{
-    Apply, ApplyError, ChangeId, Edit, EditError, Epoch, Generation, Generator, HandoffState,
-    HashSpec, LayoutError, NewPool, NodeState, Nonce, Protocol, Record, SchemeSpec, ServiceClass,
-    SpreadRule, StageError, StagedId, StaleEdit, TooLarge, Unstage, UnstageError,
+    AbortError, Apply, ApplyError, ChangeId, Edit, EditError, Epoch, Generation, Generator,
+    HandoffState, HashSpec, Incarnation, LayoutError, NewPool, NodeState, Nonce, Protocol, Record,
+    SchemeSpec, ServiceClass, SpreadRule, StageError, StagedId, StaleEdit, Step, StepError,
+    TooLarge, Unstage, UnstageError, Warning,
 };
 use clockwise_placement::PlacementError;
 
@@ -239,20 +242,37 @@ fn too_few_domains_are_refused_where_the_pool_asks_for_distinct_ones() {
 }
 
 #[test]
-fn a_memcached_pool_refuses_what_would_move_keys() {
+fn a_pool_that_cannot_be_fenced_flips_at_once_and_cleans_afterwards() {
     let spec = NewPool {
         protocol: Protocol::Memcached,
         class: ServiceClass::Cache,
         ..pool("a b", 10)
     };
     let record = Record::create(spec, &mut nonces()).unwrap();
-    let error = try_apply(&staged(&record, &[add("c")])).unwrap_err();
-    assert_eq!(
-        error,
-        ApplyError::CannotMove {
-            protocol: Protocol::Memcached
-        }
-    );
+    let planned = staged(&record, &[add("c")]);
+    let plan = planned.plan(&BTreeMap::new()).unwrap();
+    let misses =
+        |warning: &Warning| matches!(warning, Warning::Misses { share, .. } if *share > 0.1);
+    assert!(plan.warnings.iter().any(misses), "{:?}", plan.warnings);
+    let applied = try_apply(&planned).unwrap();
+    let handoff = applied.change().unwrap().handoffs[0].id();
+    let targets = vec![Incarnation {
+        run_id: "7-1000".parse().unwrap(),
+        replication_id: "7-1000".parse().unwrap(),
+    }];
+    for step in [Step::Copying, Step::Cleaning, Step::Done] {
+        let error = applied.step(&handoff, &step, 2_000).unwrap_err();
+        assert!(matches!(error, StepError::OutOfOrder { .. }), "{error}");
+    }
+    let flipped = applied
+        .step(&handoff, &Step::Flip { targets }, 2_000)
+        .unwrap();
+    assert_eq!(flipped.epoch(), applied.epoch().next());
+    let abort = flipped.abort(2_500).unwrap_err();
+    assert!(matches!(abort, AbortError::Unfenced { .. }), "{abort}");
+    let cleaning = flipped.step(&handoff, &Step::Cleaning, 3_000).unwrap();
+    let done = cleaning.step(&handoff, &Step::Done, 4_000).unwrap();
+    assert_eq!(done.epoch(), flipped.epoch(), "routers see no difference");
     let moved = Edit::SetAddress {
         id: id("a"),
         address: address("x"),

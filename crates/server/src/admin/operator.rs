@@ -259,9 +259,7 @@ impl From<ApplyError> for Refusal {
                 Code::Unfit,
                 "clockwise node add|set|remove ID      or:  clockwise pool set --placement ring|slots",
             ),
-            ApplyError::CannotMove { .. } | ApplyError::TooLarge(_) => {
-                (Code::Guard, "clockwise staged")
-            }
+            ApplyError::TooLarge(_) => (Code::Guard, "clockwise staged"),
             _ => (Code::Unfit, "clockwise staged"),
         };
         Self::new(code, error.to_string()).with_next(next.to_owned())

@@ -5,7 +5,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use clockwise_client::store::{ReadError, Registry, RoutesBy};
-use clockwise_cluster::{Address, ApplyError, Edit, Epoch, Held, Node, Record, Unstage, View};
+use clockwise_cluster::{
+    Address, ApplyError, Edit, Epoch, Held, Node, Record, Unstage, View, ViewError,
+};
 use clockwise_placement::{Domain, NodeId};
 use futures_util::future::join_all;
 use tokio::sync::{Mutex, watch};
@@ -19,7 +21,9 @@ use super::operator::{Operator, applied, now_ms, unread};
 use super::refusal::{Code, Refusal};
 use super::{elsewhere, look, moves};
 use crate::driver::{Driver, NodeAddress, NodeFacts};
-use crate::rebalancer::{Door, NotLeading, Progress, RebalancerHandle, Trial, accept, preflight};
+use crate::rebalancer::{
+    Door, NotLeading, Progress, RebalancerHandle, Trial, accept, preflight, preflight_of_cache,
+};
 use crate::router::{RouterHandle, RouterStats};
 use crate::up::fleet::Fleet;
 use crate::up::placing::Placing;
@@ -292,9 +296,9 @@ impl Service {
             // The plan has said why.
             return Vec::new();
         };
-        let looked = preflight(&*self.driver, &next, Trial::None);
+        let looked = self.reasons_against(&next, Trial::None);
         match timeout(PREFLIGHT_WITHIN, looked).await {
-            Ok(Ok(refusals)) => refusals.iter().map(ToString::to_string).collect(),
+            Ok(Ok(words)) => words,
             Ok(Err(error)) => vec![error.to_string()],
             Err(_) => vec!["not every server answered in time".to_owned()],
         }
@@ -310,13 +314,24 @@ impl Service {
     }
 
     async fn preflight(&self, next: Record) -> Result<Record, Refusal> {
-        let refusals = preflight(&*self.driver, &next, Trial::Canary).await;
-        let refusals = refusals.map_err(|error| Refusal::new(Code::Failed, error.to_string()))?;
-        if refusals.is_empty() {
-            return Ok(next);
+        let words = self.reasons_against(&next, Trial::Canary).await;
+        let words = words.map_err(|error| Refusal::new(Code::Failed, error.to_string()))?;
+        match words.is_empty() {
+            true => Ok(next),
+            false => {
+                Err(Refusal::new(Code::Guard, words.join("; "))
+                    .with_next("clockwise plan".to_owned()))
+            }
         }
-        let words: Vec<String> = refusals.iter().map(ToString::to_string).collect();
-        Err(Refusal::new(Code::Guard, words.join("; ")).with_next("clockwise plan".to_owned()))
+    }
+
+    /// Why the change in flight of a record should not begin, by a look at the servers.
+    async fn reasons_against(&self, next: &Record, trial: Trial) -> Result<Vec<String>, ViewError> {
+        if !next.protocol().can_fence() {
+            return Ok(preflight_of_cache(&*self.driver, next).await);
+        }
+        let refusals = preflight(&*self.driver, next, trial).await?;
+        Ok(refusals.iter().map(ToString::to_string).collect())
     }
 
     /// Takes a node as it is that is closed because it is another run than at its flip.

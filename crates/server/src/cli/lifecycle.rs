@@ -11,8 +11,8 @@ use super::output::{self, Format};
 use crate::up::data_dir::{DataDir, DataDirError};
 use crate::up::down::{Ended, down};
 use crate::up::first::Wish;
+use crate::up::node_server::Persist;
 use crate::up::placing::Kind;
-use crate::up::redis_server::Persist;
 use crate::up::run::{self, UpOptions};
 use crate::up::settings::{ClientLogin, Engine};
 
@@ -54,7 +54,7 @@ pub(super) struct UpArgs {
     /// Threads of the router; as many as there are cores without it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     workers: Option<u16>,
-    /// How keys find their nodes, on a new folder; slots without it.
+    /// How keys find their nodes, on a new folder; without it slots, or a ring where nodes are memcached.
     #[arg(long, value_enum)]
     placement: Option<Kind>,
     /// Hash only what stands in the first braces of a key, so that `{user:1}.name` and `{user:1}.mail` share
@@ -64,6 +64,9 @@ pub(super) struct UpArgs {
     /// Let clients run scripts, which must declare their keys; decided when the pool is made.
     #[arg(long)]
     scripts: bool,
+    /// Let clients of memcached empty all nodes at once (`flush_all`); decided when the pool is made.
+    #[arg(long)]
+    flush_all: bool,
     /// A file, readable by its owner only, with the password that clients must give.
     #[arg(long, env = "CLOCKWISE_PASSWORD_FILE", value_name = "FILE")]
     password_file: Option<PathBuf>,
@@ -108,6 +111,7 @@ pub(super) fn up(args: UpArgs, format: Format) -> Result<Exit, Failure> {
         placement,
         hash_tags,
         scripts,
+        flush_all,
         password_file,
         no_password,
     } = args;
@@ -125,6 +129,7 @@ pub(super) fn up(args: UpArgs, format: Format) -> Result<Exit, Failure> {
             placement,
             hash_tags,
             scripts,
+            flush_all,
         },
         engine,
         persist,

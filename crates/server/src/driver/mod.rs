@@ -9,9 +9,11 @@
 //! makes the *term user* of one leadership and looks at the server before a change. The term user
 //! does everything else. A *client user* exists per generation, and removing it is the fence.
 
+pub mod memcached;
 pub mod redis;
 
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -262,6 +264,21 @@ pub trait Driver: Send + Sync + fmt::Debug {
         node: &NodeAddress,
         term: Term,
     ) -> Result<Box<dyn Session>, DriverError>;
+
+    /// Removes every key from a server that nobody can be kept from, but those to be kept; says how many it
+    /// removed, and counts them up while it does. What is written meanwhile may be passed over.
+    async fn sweep(
+        &self,
+        node: &NodeAddress,
+        _keep: &(dyn for<'a> Fn(&'a [u8]) -> bool + Send + Sync),
+        _removed: &AtomicU64,
+    ) -> Result<u64, DriverError> {
+        Err(DriverError::Refused {
+            node: node.id.clone(),
+            command: "a sweep",
+            why: "keys of servers of this kind are moved under a session".to_owned(),
+        })
+    }
 }
 
 /// The term user's connections to one node. Any error leaves it unusable: open a new one.

@@ -4,13 +4,14 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clockwise_client::store::{LeadError, Leadership};
+use clockwise_client::store::{LeadError, Leadership, Registry};
 use clockwise_cluster::{Record, View};
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::cache;
 use super::conduct::{Conducting, Outcome};
 use super::mandate::Mandate;
 use super::stations::Stations;
@@ -119,8 +120,7 @@ async fn term_of_office(
     let stations = Arc::new(Stations::new(Arc::clone(&mandate)));
     let follow = follow(&mandate, &stations, reporter);
     let conduct = conduct(
-        &mandate,
-        &stations,
+        (&mandate, &stations, config.registry.as_deref()),
         reporter,
         &mut leadership,
         requests,
@@ -139,21 +139,28 @@ async fn follow(mandate: &Mandate, stations: &Stations, reporter: &Reporter) {
     doors.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         records.mark_unchanged();
-        if let Some(record) = mandate.record() {
-            stations.follow(&record);
-            mandate.follow_throttle(&record);
+        let record = mandate.record();
+        let unfenced = record
+            .as_ref()
+            .filter(|record| !record.protocol().can_fence());
+        match (&record, unfenced) {
+            (Some(record), None) => {
+                stations.follow(record);
+                mandate.follow_throttle(record);
+            }
+            (Some(record), Some(_)) => reporter.doors(cache::doors(record)),
+            (None, _) => {}
         }
         tokio::select! {
             changed = records.changed() => if changed.is_err() { return },
-            _ = doors.tick() => reporter.doors(stations.doors()),
+            _ = doors.tick(), if unfenced.is_none() => reporter.doors(stations.doors()),
         }
     }
 }
 
 /// Conducts one change after the other.
 async fn conduct(
-    mandate: &Arc<Mandate>,
-    stations: &Arc<Stations>,
+    (mandate, stations, registry): (&Arc<Mandate>, &Arc<Stations>, Option<&dyn Registry>),
     reporter: &Reporter,
     leadership: &mut Leadership,
     requests: &mut mpsc::Receiver<Request>,
@@ -167,6 +174,17 @@ async fn conduct(
         records.mark_unchanged();
         let outcome = match changing(mandate).await {
             Now::Deposed => return,
+            Now::Changing(record, _) if !record.protocol().can_fence() => {
+                cache::conduct(
+                    (mandate, registry),
+                    reporter,
+                    leadership,
+                    requests,
+                    early.take(),
+                    stop,
+                )
+                .await
+            }
             Now::Changing(record, view) => {
                 stations.follow(&record);
                 let conducting =

@@ -7,6 +7,7 @@
 //! record alone.
 
 mod accept;
+mod cache;
 mod conduct;
 mod engine;
 mod estimate;
@@ -24,7 +25,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use clockwise_client::credentials::PoolKey;
-use clockwise_client::store::{CommitError, LeadError, NextError, Store};
+use clockwise_client::store::{CommitError, LeadError, NextError, Registry, Store};
 use clockwise_placement::NodeId;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -32,6 +33,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::driver::Driver;
 pub use accept::{AcceptError, accept};
+pub use cache::preflight_of_cache;
 pub use preflight::{Trial, preflight};
 pub use progress::{ChangeProgress, HandoffProgress, Progress};
 pub use station::Door;
@@ -53,6 +55,8 @@ pub struct RebalancerConfig {
     pub pool_key: PoolKey,
     /// Under which name it leads.
     pub name: String,
+    /// Who routes by the record, where that is known. Where servers cannot be fenced these are waited for.
+    pub registry: Option<Arc<dyn Registry>>,
 }
 
 /// A rebalancer that runs. Dropping it ends its tasks where they are, as a crash would.

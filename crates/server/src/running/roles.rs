@@ -130,6 +130,7 @@ impl Running {
                 driver: Arc::clone(&driver),
                 pool_key: role.pool_key,
                 name: LEADER.to_owned(),
+                registry: Some(Arc::clone(&registry)),
             };
             let (thread, handle) = start_rebalancer(config)?;
             parts.watch(Part::Rebalancer, handle.ended());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clockwise_client::store::ReadError;
-use clockwise_cluster::Record;
+use clockwise_cluster::{Protocol, Record};
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -19,6 +19,7 @@ use super::stores::{self, Access, Holder, Opened};
 use crate::admin::http::AdminListener;
 use crate::admin::token::Token;
 use crate::driver::Driver;
+use crate::driver::memcached::MemcachedDriver;
 use crate::driver::redis::{Login, Patience, RedisDriver, RedisOptions};
 use crate::running::error::{Listens, RunError, check_free};
 use crate::running::{
@@ -191,6 +192,7 @@ impl Served {
         let opened = open(&config, &secrets, at.as_ref())?;
         let record = first_record(&config, &opened, notify).await?;
         let driver = driver(&config, &secrets, &record);
+        let protocol = record.protocol();
         if let Some(file) = opened.file().filter(|_| rebalancer) {
             terms::restore(file, &driver, &record).await;
         }
@@ -217,7 +219,10 @@ impl Served {
             store: Arc::clone(&opened.store),
             registry: Arc::clone(&opened.registry),
             record: Arc::clone(&record),
-            driver: Arc::new(driver.clone()) as Arc<dyn Driver>,
+            driver: match protocol {
+                Protocol::Memcached => Arc::new(MemcachedDriver),
+                _ => Arc::new(driver.clone()) as Arc<dyn Driver>,
+            },
         };
         let running = Running::start(foundation, roles).await?;
         let ready = Ready {

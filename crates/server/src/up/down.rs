@@ -7,8 +7,8 @@ use clockwise_client::store::{FileOptions, FileStore, OpenError};
 use tokio::time::sleep;
 
 use super::data_dir::{ADMIN_ADDRESS, DataDir, DataDirError, LISTEN_ADDRESS, LOCK, NODES_PASSWORD};
+use super::node_server::{NodeServerError, NodeServers, Persist, Program};
 use super::process::{ProcessId, holding_removed};
-use super::redis_server::{Persist, RedisServerError, RedisServers};
 use super::settings::{Settings, SettingsError};
 
 /// `up` gives itself ten seconds.
@@ -42,7 +42,7 @@ pub enum DownError {
     },
     /// A server that was left.
     #[error(transparent)]
-    Server(#[from] RedisServerError),
+    Server(#[from] NodeServerError),
     /// The record's store, which holds the folder's lock.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -108,11 +108,18 @@ async fn end(dir: &DataDir) -> Result<Option<Ended>, DownError> {
         .ok()
         .flatten()
         .map_or(Persist::Aof, |kept| kept.persist);
-    let servers = RedisServers::new(dir.clone(), persist, password);
-    servers.begin_end();
+    let redis = NodeServers::new(dir.clone(), Program::Redis { persist, password });
+    let memcached = NodeServers::new(dir.clone(), Program::Memcached);
+    redis.begin_end();
+    memcached.begin_end();
     let deadline = Instant::now() + SERVERS_END_WITHIN;
     let mut failed = None;
     for id in dir.nodes()? {
+        // The folder's settings may be gone; a node's own folder says what ran in it.
+        let servers = match Program::Memcached.ran_in(&dir.node(&id)?) {
+            true => &memcached,
+            false => &redis,
+        };
         match servers.end_left(&id, deadline) {
             Ok(true) => ended.servers.push(id.to_string()),
             Ok(false) => {}

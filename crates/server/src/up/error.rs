@@ -8,8 +8,8 @@ use clockwise_client::store::OpenError;
 use super::data_dir::DataDirError;
 use super::down::process;
 use super::first::FirstError;
-use super::redis_server::RedisServerError;
-use super::settings::SettingsError;
+use super::node_server::NodeServerError;
+use super::settings::{Engine, SettingsError};
 use crate::running::error::RunError;
 
 /// Why `up` did not start, or did not end well.
@@ -41,18 +41,29 @@ pub enum UpError {
     Credential(#[from] CredentialError),
     /// The servers' binary.
     #[error(transparent)]
-    Binary(#[from] RedisServerError),
+    Binary(#[from] NodeServerError),
     /// The first record, or the servers of the kept one.
     #[error(transparent)]
     First(#[from] FirstError),
     /// Scripts were asked for on nodes that have none.
     #[error(
-        "embedded nodes run no scripts: leave --scripts out, or use --engine redis and another folder"
+        "nodes of engine {engine} run no scripts: leave --scripts out, or use --engine redis and another folder"
     )]
-    NoScripts,
+    NoScripts {
+        /// What the nodes are.
+        engine: Engine,
+    },
     /// Something to be kept was asked of nodes that keep nothing.
     #[error(
-        "embedded nodes keep nothing over a restart: leave --persist out, or use --engine redis and another folder"
+        "nodes of engine {engine} keep nothing over a restart: leave --persist out, or use --engine redis and another folder"
     )]
-    NoPersistence,
+    NoPersistence {
+        /// What the nodes are.
+        engine: Engine,
+    },
+    /// `flush_all` was asked for where no client knows it.
+    #[error(
+        "flush_all is a command of memcached: leave --flush-all out, or use --engine memcached and another folder"
+    )]
+    NoFlushAll,
 }

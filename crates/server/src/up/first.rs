@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use clockwise_client::store::{CommitError, ReadError, Store};
 use clockwise_cluster::{
-    AddressError, Edit, InvalidRecord, NewNode, NewPool, Nonce, Record, Revision,
+    AddressError, Edit, InvalidRecord, NewNode, NewPool, Nonce, Protocol, Record, Revision,
+    ServiceClass,
 };
 use clockwise_placement::NodeId;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -24,12 +25,14 @@ const STARTS_AT_ONCE: usize = 16;
 pub struct Wish {
     /// How many nodes; three without it.
     pub nodes: Option<u16>,
-    /// How keys find their nodes; by slots without it.
+    /// How keys find their nodes; without it by slots, or by a ring in a cache.
     pub placement: Option<Kind>,
     /// Whether only the part of a key in braces is hashed.
     pub hash_tags: bool,
     /// Whether clients may run scripts.
     pub scripts: bool,
+    /// Whether clients may empty all nodes at once.
+    pub flush_all: bool,
 }
 
 /// Why there is no pool to serve.
@@ -105,6 +108,7 @@ pub(super) async fn settle(
     dir: &DataDir,
     fleet: &Fleet,
     wish: Wish,
+    protocol: Protocol,
 ) -> Result<First, FirstError> {
     match store.read().await? {
         Some(record) => {
@@ -118,12 +122,17 @@ pub(super) async fn settle(
                     option: "--scripts",
                 });
             }
+            if wish.flush_all && !record.options().flush_all {
+                return Err(FirstError::Settled {
+                    option: "--flush-all",
+                });
+            }
             say_what_has_changed_since(&record, wish);
             let pasts = resume(&record, dir, fleet).await?;
             Ok(First { record, pasts })
         }
         None => Ok(First {
-            record: create(store, dir, fleet, wish).await?,
+            record: create(store, dir, fleet, wish, protocol).await?,
             pasts: Vec::new(),
         }),
     }
@@ -169,6 +178,7 @@ async fn create(
     dir: &DataDir,
     fleet: &Fleet,
     wish: Wish,
+    protocol: Protocol,
 ) -> Result<Arc<Record>, FirstError> {
     let mut first = Vec::new();
     for number in 1..=wish.nodes.unwrap_or(NODES) {
@@ -190,9 +200,17 @@ async fn create(
     };
     let mut pool = NewPool::new(POOL.parse().expect("a word names a pool"), first);
     pool.scheme = pool.scheme.with_hash_tags(wish.hash_tags);
-    // What is stored should lie evenly, and move no more than it must.
-    pool.generator = Placing::usual(wish.placement.unwrap_or(Kind::Slots)).generator();
+    pool.protocol = protocol;
+    // What is stored should lie evenly, and move no more than it must; a cache's clients may be many, and
+    // know their nodes without a table.
+    let (class, usual) = match protocol {
+        Protocol::Memcached => (ServiceClass::Cache, Kind::Ring),
+        _ => (ServiceClass::Store, Kind::Slots),
+    };
+    pool.class = class;
+    pool.generator = Placing::usual(wish.placement.unwrap_or(usual)).generator();
     pool.options.scripts = wish.scripts;
+    pool.options.flush_all = wish.flush_all;
     let record = Record::create(pool, &mut nonces)?;
     match exhausted {
         Some(error) => Err(FirstError::Random(error)),

@@ -14,8 +14,8 @@ use tokio::task::{JoinError, JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::data_dir::{DataDir, DataDirError, make_private_folder};
+use super::node_server::{NodeServer, NodeServerError, NodeServers};
 use super::port::free_port;
-use super::redis_server::{RedisServer, RedisServerError, RedisServers};
 use crate::embedded::{EmbeddedNodes, StartError};
 
 /// How often the servers are looked at.
@@ -34,7 +34,7 @@ const ORDERS_MAX: usize = 16;
 pub enum FleetError {
     /// The server itself.
     #[error(transparent)]
-    Server(#[from] RedisServerError),
+    Server(#[from] NodeServerError),
     /// A node inside this process.
     #[error(transparent)]
     Embedded(#[from] StartError),
@@ -58,8 +58,8 @@ enum Kind {
     /// Nodes inside this process.
     Embedded { nodes: EmbeddedNodes, dir: DataDir },
     /// Processes, owned by a task that takes orders.
-    Redis {
-        engine: RedisServers,
+    Processes {
+        engine: NodeServers,
         orders: mpsc::Sender<Order>,
     },
 }
@@ -115,7 +115,7 @@ pub enum Past {
 }
 
 struct Keeper {
-    engine: RedisServers,
+    engine: NodeServers,
     kept: BTreeMap<NodeId, Kept>,
     // Servers on their way, which may take long to load their data. Nobody waits for another's.
     starting: JoinSet<Started>,
@@ -126,11 +126,11 @@ struct Keeper {
 /// What became of a start.
 struct Started {
     id: NodeId,
-    server: Result<RedisServer, RedisServerError>,
+    server: Result<NodeServer, NodeServerError>,
 }
 
 struct Kept {
-    server: RedisServer,
+    server: NodeServer,
     started_at: Instant,
     backoff: Duration,
     retry_at: Option<Instant>,
@@ -145,7 +145,7 @@ impl Fleet {
 
     /// Processes; the task that owns them ends when every [`Fleet`] is dropped or after `end_all`.
     #[must_use]
-    pub fn of_redis(engine: RedisServers) -> (Self, JoinHandle<()>) {
+    pub fn of_processes(engine: NodeServers) -> (Self, JoinHandle<()>) {
         let (orders, inbox) = mpsc::channel(ORDERS_MAX);
         let keeper = Keeper {
             engine: engine.clone(),
@@ -154,7 +154,7 @@ impl Fleet {
             waiting: BTreeMap::new(),
         };
         (
-            Self(Kind::Redis { engine, orders }),
+            Self(Kind::Processes { engine, orders }),
             tokio::spawn(keeper.run(inbox)),
         )
     }
@@ -163,7 +163,7 @@ impl Fleet {
     pub(super) fn keeper_ended(&self) -> impl Future<Output = ()> + Send + 'static {
         let orders = match &self.0 {
             Kind::Embedded { .. } => None,
-            Kind::Redis { orders, .. } => Some(orders.clone()),
+            Kind::Processes { orders, .. } => Some(orders.clone()),
         };
         async move {
             match orders {
@@ -193,7 +193,7 @@ impl Fleet {
                     past: Past::Gone,
                 })
             }
-            Kind::Redis { orders, .. } => {
+            Kind::Processes { orders, .. } => {
                 order(orders, |done| Order::Run {
                     id: id.clone(),
                     port,
@@ -211,7 +211,7 @@ impl Fleet {
     pub async fn end(&self, id: &NodeId, deadline: Instant) -> Result<bool, FleetError> {
         match &self.0 {
             Kind::Embedded { nodes, .. } => Ok(nodes.stop(id)),
-            Kind::Redis { orders, .. } => {
+            Kind::Processes { orders, .. } => {
                 order(orders, |done| Order::End {
                     id: id.clone(),
                     deadline,
@@ -237,7 +237,7 @@ impl Fleet {
         if ended {
             let dir = match &self.0 {
                 Kind::Embedded { dir, .. } => dir,
-                Kind::Redis { engine, .. } => engine.dir(),
+                Kind::Processes { engine, .. } => engine.dir(),
             };
             dir.retire_node(id, revision.get())?;
         }
@@ -251,7 +251,7 @@ impl Fleet {
                 nodes.stop_all();
                 Vec::new()
             }
-            Kind::Redis { engine, orders } => {
+            Kind::Processes { engine, orders } => {
                 // The order waits behind a start that may wait for long.
                 engine.begin_end();
                 let ended = order(orders, |done| Order::EndAll {
@@ -440,7 +440,7 @@ impl Keeper {
 }
 
 impl Running {
-    fn of(server: &RedisServer, adopted: bool) -> Self {
+    fn of(server: &NodeServer, adopted: bool) -> Self {
         Self {
             address: format!("127.0.0.1:{}", server.port),
             adopted,
@@ -450,7 +450,7 @@ impl Running {
 }
 
 impl Kept {
-    fn new(server: RedisServer) -> Self {
+    fn new(server: NodeServer) -> Self {
         Self {
             server,
             started_at: Instant::now(),

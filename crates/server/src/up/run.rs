@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clockwise_client::credentials::{Password, PoolKey};
 use clockwise_client::store::{FileOptions, FileStore, OpenError, Store};
-use clockwise_cluster::{Epoch, Record};
+use clockwise_cluster::{Epoch, Protocol, Record};
 use serde::Serialize;
 use tokio::task::JoinHandle;
 
@@ -18,11 +18,12 @@ use super::data_dir::{
 use super::error::UpError;
 use super::first::{self, First, FirstError, Wish};
 use super::fleet::{Fleet, Which};
-use super::redis_server::{Persist, RedisServers};
+use super::node_server::{NodeServers, Persist, Program};
 use super::settings::{ClientLogin, Engine, Settings, SettingsError};
 use super::{continued, process, retire};
 use crate::admin::http::AdminListener;
 use crate::driver::Driver;
+use crate::driver::memcached::MemcachedDriver;
 use crate::driver::redis::{Login, Patience, RedisDriver, RedisOptions};
 use crate::embedded::{EmbeddedDriver, EmbeddedNodes, EmbeddedOptions};
 use crate::router::Limits;
@@ -153,6 +154,25 @@ enum Nodes {
     Embedded(EmbeddedNodes),
     /// Their administrator's password.
     Redis(Password),
+    /// Whoever reaches them is let in.
+    Memcached,
+}
+
+impl Nodes {
+    /// What they speak.
+    fn protocol(&self) -> Protocol {
+        match self {
+            Self::Embedded(_) | Self::Redis(_) => Protocol::Redis,
+            Self::Memcached => Protocol::Memcached,
+        }
+    }
+}
+
+/// Whoever starts servers of a kind below a folder, once it is known that they can be started.
+fn start_fleet(dir: &DataDir, program: Program) -> Result<(Fleet, JoinHandle<()>), UpError> {
+    let servers = NodeServers::new(dir.clone(), program);
+    servers.check_binary()?;
+    Ok(Fleet::of_processes(servers))
 }
 
 impl Ground {
@@ -174,11 +194,15 @@ impl Ground {
             return Err(SettingsError::Gone.into());
         }
         let settings = Settings::choose(&dir, options.engine, options.persist, &options.clients)?;
-        if settings.engine == Engine::Embedded && options.wish.scripts {
-            return Err(UpError::NoScripts);
+        let engine = settings.engine;
+        if engine != Engine::Redis && options.wish.scripts {
+            return Err(UpError::NoScripts { engine });
         }
-        if settings.engine == Engine::Embedded && options.persist.is_some() {
-            return Err(UpError::NoPersistence);
+        if engine != Engine::Redis && options.persist.is_some() {
+            return Err(UpError::NoPersistence { engine });
+        }
+        if engine != Engine::Memcached && options.wish.flush_all {
+            return Err(UpError::NoFlushAll);
         }
         let client_password = match &options.clients {
             ClientLogin::PasswordOf(file) => Some(Password::from_file(file)?),
@@ -196,10 +220,16 @@ impl Ground {
             }
             Engine::Redis => {
                 let password = Password::load_or_create(&dir.path().join(NODES_PASSWORD))?;
-                let servers = RedisServers::new(dir.clone(), settings.persist, password.clone());
-                servers.check_binary()?;
-                let (fleet, keeper) = Fleet::of_redis(servers);
+                let program = Program::Redis {
+                    persist: settings.persist,
+                    password: password.clone(),
+                };
+                let (fleet, keeper) = start_fleet(&dir, program)?;
                 (Nodes::Redis(password), fleet, Some(keeper))
+            }
+            Engine::Memcached => {
+                let (fleet, keeper) = start_fleet(&dir, Program::Memcached)?;
+                (Nodes::Memcached, fleet, Some(keeper))
             }
         };
         settings.keep(&dir)?;
@@ -218,6 +248,7 @@ impl Ground {
     fn driver(&self, record: &Record) -> Arc<dyn Driver> {
         match &self.nodes {
             Nodes::Embedded(nodes) => Arc::new(EmbeddedDriver::new(nodes.clone())),
+            Nodes::Memcached => Arc::new(MemcachedDriver),
             Nodes::Redis(password) => Arc::new(RedisDriver::new(RedisOptions {
                 // The server's own user is the administrator here.
                 administrator: Login {
@@ -254,8 +285,15 @@ struct Cluster {
 impl Cluster {
     async fn start(options: &UpOptions, ground: &Ground) -> Result<Self, UpError> {
         let store: Arc<dyn Store> = Arc::clone(&ground.store) as Arc<dyn Store>;
-        let First { record, pasts } =
-            first::settle(store.as_ref(), &ground.dir, &ground.fleet, options.wish).await?;
+        let protocol = ground.nodes.protocol();
+        let First { record, pasts } = first::settle(
+            store.as_ref(),
+            &ground.dir,
+            &ground.fleet,
+            options.wish,
+            protocol,
+        )
+        .await?;
         let driver = ground.driver(&record);
         terms::restore(&ground.store, &*driver, &record).await;
         let record = continued::recognise(store.as_ref(), &*driver, record, &pasts).await;

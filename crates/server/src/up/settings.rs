@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::data_dir::{DataDir, DataDirError};
-use super::redis_server::Persist;
+use super::node_server::Persist;
 
 const FILE: &str = "up.json";
 
@@ -18,6 +18,8 @@ pub enum Engine {
     Embedded,
     /// A redis-server for each node.
     Redis,
+    /// A memcached for each node: a cache, data in memory only.
+    Memcached,
 }
 
 impl fmt::Display for Engine {
@@ -25,6 +27,7 @@ impl fmt::Display for Engine {
         f.pad(match self {
             Self::Embedded => "embedded",
             Self::Redis => "redis",
+            Self::Memcached => "memcached",
         })
     }
 }
@@ -78,12 +81,12 @@ pub enum SettingsError {
     PasswordUnsaid,
     /// A folder that has been used does not say what its nodes are.
     #[error(
-        "{FILE} is gone from a folder that has a record: say what its nodes are, with --engine redis or --engine embedded, and name the file of the clients' password, if they had one, with --password-file"
+        "{FILE} is gone from a folder that has a record: say what its nodes are, with --engine redis, --engine memcached or --engine embedded, and name the file of the clients' password, if they had one, with --password-file"
     )]
     Gone,
     /// The file is damaged.
     #[error(
-        "{} is not readable: {why}; remove it and start with the engine that the folder was begun with, by --engine redis or --engine embedded",
+        "{} is not readable: {why}; remove it and start with the engine that the folder was begun with, by --engine redis, --engine memcached or --engine embedded",
         path.display()
     )]
     Unreadable {

@@ -11,6 +11,7 @@ mod continued;
 mod damage;
 mod lifecycle;
 mod measure;
+mod memcached;
 mod mistakes;
 mod options;
 mod program;

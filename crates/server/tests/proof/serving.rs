@@ -44,6 +44,7 @@ impl Serving {
             driver,
             pool_key: pool_key(),
             name: "rebalancer".to_owned(),
+            registry: None,
         });
         let mut progress = rebalancer.progress();
         let opened = timeout(PATIENCE, progress.wait_for(Progress::all_doors_open)).await;

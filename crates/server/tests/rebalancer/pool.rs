@@ -126,6 +126,7 @@ impl Pool {
             driver: Arc::clone(&self.driver),
             pool_key: PoolKey::from([7; 32]),
             name: "test".to_owned(),
+            registry: None,
         };
         self.rebalancer = Some(rebalancer::start(config));
     }

@@ -1,19 +1,35 @@
 use std::path::Path;
 
+use clockwise_client::credentials::Password;
+
 use super::*;
 
-fn servers(folder: &Path, persist: Persist) -> RedisServers {
+fn servers(folder: &Path, persist: Persist) -> NodeServers {
     let dir = DataDir::create(folder).unwrap();
     let password = Password::generate().unwrap();
-    RedisServers::new(dir, persist, password)
+    NodeServers::new(dir, Program::Redis { persist, password })
+}
+
+fn password(servers: &NodeServers) -> &str {
+    match &servers.program {
+        Program::Redis { password, .. } => password.reveal(),
+        Program::Memcached => panic!("it has none"),
+    }
+}
+
+fn keep(servers: &mut NodeServers, kept: Persist) {
+    match &mut servers.program {
+        Program::Redis { persist, .. } => *persist = kept,
+        Program::Memcached => panic!("it keeps nothing"),
+    }
 }
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(8)
 }
 
-fn set(servers: &RedisServers, port: u16, key: &str, value: &str) {
-    let info = format!("redis://:{}@127.0.0.1:{port}/", servers.password.reveal());
+fn set(servers: &NodeServers, port: u16, key: &str, value: &str) {
+    let info = format!("redis://:{}@127.0.0.1:{port}/", password(servers));
     let mut connection = redis::Client::open(info).unwrap().get_connection().unwrap();
     let () = redis::cmd("SET")
         .arg(key)
@@ -22,8 +38,8 @@ fn set(servers: &RedisServers, port: u16, key: &str, value: &str) {
         .unwrap();
 }
 
-fn get(servers: &RedisServers, port: u16, key: &str) -> Option<String> {
-    let info = format!("redis://:{}@127.0.0.1:{port}/", servers.password.reveal());
+fn get(servers: &NodeServers, port: u16, key: &str) -> Option<String> {
+    let info = format!("redis://:{}@127.0.0.1:{port}/", password(servers));
     let mut connection = redis::Client::open(info).unwrap().get_connection().unwrap();
     redis::cmd("GET").arg(key).query(&mut connection).unwrap()
 }
@@ -60,7 +76,7 @@ fn a_server_continues_what_ended_in_good_order_and_what_it_loaded() {
     let scratch = tempfile::tempdir().unwrap();
     let mut servers = servers(scratch.path(), Persist::Aof);
     let id: NodeId = "node-1".parse().unwrap();
-    let who = |server: &RedisServer| servers.ask(server.port).unwrap().saves;
+    let who = |server: &NodeServer| servers.ask(server.port).unwrap().saves;
     let mut first = servers.run(&id, None).unwrap();
     assert_eq!(first.continues, None, "there was nothing before");
     let (port, run) = (first.port, who(&first));
@@ -82,11 +98,11 @@ fn a_server_continues_what_ended_in_good_order_and_what_it_loaded() {
     assert_eq!(fourth.continues, None, "what was saved is gone");
     servers.end(&mut fourth, soon()).unwrap();
 
-    servers.persist = Persist::None;
+    keep(&mut servers, Persist::None);
     let mut fifth = servers.run(&id, Some(port)).unwrap();
     assert_eq!(fifth.continues, None, "it loads nothing");
     servers.end(&mut fifth, soon()).unwrap();
-    servers.persist = Persist::Aof;
+    keep(&mut servers, Persist::Aof);
     let mut sixth = servers.run(&id, Some(port)).unwrap();
     assert_eq!(sixth.continues, None, "the one before saved nothing");
     servers.end(&mut sixth, soon()).unwrap();
@@ -100,7 +116,7 @@ fn a_port_in_use_is_named() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
     match servers.run(&id, Some(port)) {
-        Err(RedisServerError::PortInUse { port: named, .. }) => assert_eq!(named, port),
+        Err(NodeServerError::PortInUse { port: named, .. }) => assert_eq!(named, port),
         other => panic!("{other:?}"),
     }
 }
@@ -120,7 +136,7 @@ fn a_stranger_is_not_adopted() {
     swapped.port = two.port;
     card::begin(&servers.dir.node(&id).unwrap(), &swapped).unwrap();
     match servers.adopt(&id) {
-        Err(RedisServerError::NotRecognised { pid, .. }) => assert_eq!(pid, one.process.pid),
+        Err(NodeServerError::NotRecognised { pid, .. }) => assert_eq!(pid, one.process.pid),
         other => panic!("{other:?}"),
     }
     for mut server in [one, two] {

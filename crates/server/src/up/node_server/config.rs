@@ -1,13 +1,10 @@
-//! The configuration of a server that is started here.
+//! The configuration of a redis-server that is started here.
 
 use std::path::Path;
 
 use clockwise_client::credentials::Password;
 
 use super::Persist;
-
-/// The configuration's name in a node's folder.
-pub(super) const CONFIG: &str = "redis.conf";
 
 /// Users of clients are never written here: they exist only in the server's memory.
 pub(super) fn text(persist: Persist, password: &Password, folder: &Path, port: u16) -> String {

@@ -5,21 +5,24 @@ use std::path::PathBuf;
 
 use clockwise_placement::NodeId;
 
-use super::BINARY_VARIABLE;
 use crate::up::data_dir::DataDirError;
 
 /// Why a server could not be started, recognised or ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RedisServerError {
+pub enum NodeServerError {
     /// There is no binary.
     #[error(
-        "{} cannot be started: {source}; install Debian's package redis-server, or name the binary in {BINARY_VARIABLE}",
+        "{} cannot be started: {source}; install Debian's package {package}, or name the binary in {variable}",
         binary.display()
     )]
     NoBinary {
         /// What was tried.
         binary: PathBuf,
+        /// Debian's package that has it.
+        package: &'static str,
+        /// The variable of the environment that may name another.
+        variable: &'static str,
         /// The system's words.
         source: io::Error,
     },

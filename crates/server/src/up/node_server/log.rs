@@ -4,11 +4,9 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// The log's name in a node's folder.
-pub(super) const LOG: &str = "redis.log";
-/// What a server writes into its log when it starts.
+/// What a redis-server writes into its log when it starts.
 const STARTS: &str = "Redis is starting";
-/// What a server writes into its log once it has loaded its append-only file.
+/// What it writes into its log once it has loaded its append-only file.
 const LOADED: &str = "DB loaded from append only file";
 /// Of what a server has just logged, so much is looked at.
 const LOG_BYTES_MAX: u64 = 256 << 10;

@@ -1,8 +1,11 @@
-//! redis-servers that `up` starts: their configuration, recognising them again, ending them.
+//! Servers that `up` starts for its nodes: recognising them again, ending them.
+//!
+//! What differs between a redis-server and a memcached is in [`Program`].
 //!
 //! A server runs in a process group of its own and outlives a killed `up`. Its folder holds a card
 //! with what makes it recognisable: process, port and run id. Whoever comes later adopts a server
-//! only if all of these and the password agree; a stranger on the same port or number is refused.
+//! only if all of these (and the password, if it has one) agree; a stranger on the same port or number
+//! is refused.
 //! An `up` that is killed before it has written the card leaves a server too: that one is known by
 //! its working directory, which is in the node's folder, and by the port of the folder's configuration.
 
@@ -17,7 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clockwise_client::credentials::Password;
 use clockwise_cluster::Incarnation;
 use clockwise_placement::NodeId;
 use serde::{Deserialize, Serialize};
@@ -31,16 +33,13 @@ use super::process::ProcessId;
 mod config;
 mod error;
 mod log;
+mod program;
 #[cfg(test)]
 mod tests;
 
-use config::CONFIG;
-pub use error::RedisServerError;
-use log::{LOG, has_loaded, last_lines, text_after};
-
-/// Where the path of the binary may be given.
-pub const BINARY_VARIABLE: &str = "CLOCKWISE_REDIS_SERVER";
-const BINARY: &str = "redis-server";
+pub use error::NodeServerError;
+use log::{has_loaded, last_lines, text_after};
+pub use program::Program;
 
 /// Until a server answers; what it then needs to load its data does not count.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -62,18 +61,17 @@ pub enum Persist {
 
 /// How servers are started in one data folder.
 #[derive(Clone, Debug)]
-pub struct RedisServers {
+pub struct NodeServers {
+    program: Program,
     binary: PathBuf,
     dir: DataDir,
-    persist: Persist,
-    password: Password,
     // Set once nothing more is to be started: whoever waits for a server then stops waiting.
     ending: Arc<AtomicBool>,
 }
 
 /// A server that answers.
 #[derive(Debug)]
-pub struct RedisServer {
+pub struct NodeServer {
     /// The node it is.
     pub id: NodeId,
     /// Its port on 127.0.0.1.
@@ -87,17 +85,14 @@ pub struct RedisServer {
     child: Option<Child>,
 }
 
-impl RedisServers {
+impl NodeServers {
     /// Servers of the binary that the environment names, below `dir`.
     #[must_use]
-    pub fn new(dir: DataDir, persist: Persist, password: Password) -> Self {
-        let named = std::env::var_os(BINARY_VARIABLE).filter(|name| !name.is_empty());
-        let binary = named.map_or_else(|| PathBuf::from(BINARY), PathBuf::from);
+    pub fn new(dir: DataDir, program: Program) -> Self {
         Self {
-            binary,
+            binary: program.binary(),
+            program,
             dir,
-            persist,
-            password,
             ending: Arc::default(),
         }
     }
@@ -116,12 +111,9 @@ impl RedisServers {
     /// Whether the binary can be started at all.
     ///
     /// # Errors
-    /// [`RedisServerError::NoBinary`] when it cannot.
-    pub fn check_binary(&self) -> Result<(), RedisServerError> {
-        let no_binary = |source| RedisServerError::NoBinary {
-            binary: self.binary.clone(),
-            source,
-        };
+    /// [`NodeServerError::NoBinary`] when it cannot.
+    pub fn check_binary(&self) -> Result<(), NodeServerError> {
+        let no_binary = |source| self.no_binary(source);
         let mut tried = Command::new(&self.binary)
             .arg("--version")
             .stdin(Stdio::null())
@@ -149,7 +141,7 @@ impl RedisServers {
     ///
     /// # Errors
     /// When what runs is a stranger, or a new one does not come up.
-    pub fn run(&self, id: &NodeId, port: Option<u16>) -> Result<RedisServer, RedisServerError> {
+    pub fn run(&self, id: &NodeId, port: Option<u16>) -> Result<NodeServer, NodeServerError> {
         match self.adopt(id)? {
             Some(server) => Ok(server),
             None => self.start(id, port),
@@ -160,11 +152,11 @@ impl RedisServers {
     ///
     /// # Errors
     /// When the process is there and is not recognised.
-    pub fn adopt(&self, id: &NodeId) -> Result<Option<RedisServer>, RedisServerError> {
+    pub fn adopt(&self, id: &NodeId) -> Result<Option<NodeServer>, NodeServerError> {
         let Some(left) = self.left(id)? else {
             return Ok(None);
         };
-        let stranger = |why: String| RedisServerError::NotRecognised {
+        let stranger = |why: String| NodeServerError::NotRecognised {
             id: id.clone(),
             pid: left.process.pid,
             why,
@@ -197,7 +189,7 @@ impl RedisServers {
             Some(card) => card,
             None => self.begin(id, left.process, left.port, answer.run_id, 0)?,
         };
-        Ok(Some(RedisServer {
+        Ok(Some(NodeServer {
             id: id.clone(),
             port: card.port,
             adopted: true,
@@ -208,9 +200,9 @@ impl RedisServers {
     }
 
     /// What runs as this node, by its card or, without one, by where it runs.
-    fn left(&self, id: &NodeId) -> Result<Option<Left>, RedisServerError> {
+    fn left(&self, id: &NodeId) -> Result<Option<Left>, NodeServerError> {
         let folder = self.dir.node(id)?;
-        let system = |source| RedisServerError::System {
+        let system = |source| NodeServerError::System {
             id: id.clone(),
             source,
         };
@@ -225,15 +217,16 @@ impl RedisServers {
         let Some(process) = ProcessId::working_in(&folder).map_err(system)? else {
             return Ok(None);
         };
-        let config = fs::read_to_string(folder.join(CONFIG)).map_err(system)?;
-        let port = config.lines().find_map(|line| line.strip_prefix("port "));
+        let config = self.program.config_name();
+        let text = fs::read_to_string(folder.join(config)).map_err(system)?;
+        let port = text.lines().find_map(|line| line.strip_prefix("port "));
         let port = port.and_then(|port| port.parse().ok());
         Ok(Some(Left {
             process,
-            port: port.ok_or_else(|| RedisServerError::NotRecognised {
+            port: port.ok_or_else(|| NodeServerError::NotRecognised {
                 id: id.clone(),
                 pid: process.pid,
-                why: format!("{CONFIG} in its folder names no port"),
+                why: format!("{config} in its folder names no port"),
             })?,
             card: None,
         }))
@@ -247,13 +240,13 @@ impl RedisServers {
         port: u16,
         run_id: String,
         log_from: u64,
-    ) -> Result<Card, RedisServerError> {
+    ) -> Result<Card, NodeServerError> {
         let folder = self.dir.node(id)?;
-        let saved = card::saved(&folder).map_err(|source| RedisServerError::System {
+        let saved = card::saved(&folder).map_err(|source| NodeServerError::System {
             id: id.clone(),
             source,
         })?;
-        let log = text_after(&folder.join(LOG), log_from);
+        let log = text_after(&folder.join(self.program.log_name()), log_from);
         let card = Card {
             process,
             port,
@@ -268,12 +261,12 @@ impl RedisServers {
     ///
     /// # Errors
     /// When the process there is not recognised, or cannot be ended.
-    pub fn end_left(&self, id: &NodeId, deadline: Instant) -> Result<bool, RedisServerError> {
+    pub fn end_left(&self, id: &NodeId, deadline: Instant) -> Result<bool, NodeServerError> {
         let left = match self.left(id)? {
             None => return Ok(false),
             Some(left) if left.card.is_some() => self.adopt(id)?,
             // What works in the node's folder is the node's, whether or not it answers yet.
-            Some(left) => Some(RedisServer {
+            Some(left) => Some(NodeServer {
                 id: id.clone(),
                 port: left.port,
                 adopted: true,
@@ -293,9 +286,9 @@ impl RedisServers {
     ///
     /// # Errors
     /// When the system does not let us.
-    pub fn end(&self, server: &mut RedisServer, deadline: Instant) -> Result<(), RedisServerError> {
+    pub fn end(&self, server: &mut NodeServer, deadline: Instant) -> Result<(), NodeServerError> {
         let id = server.id.clone();
-        let system = |source| RedisServerError::System {
+        let system = |source| NodeServerError::System {
             id: id.clone(),
             source,
         };
@@ -312,45 +305,41 @@ impl RedisServers {
         Ok(card::end(&self.dir.node(&server.id)?, saved.as_ref())?)
     }
 
-    fn start(&self, id: &NodeId, port: Option<u16>) -> Result<RedisServer, RedisServerError> {
+    fn start(&self, id: &NodeId, port: Option<u16>) -> Result<NodeServer, NodeServerError> {
         let mut tries = 0;
         loop {
             tries += 1;
             let chosen = match port {
                 Some(port) => port,
-                None => free_port().map_err(|source| RedisServerError::System {
+                None => free_port().map_err(|source| NodeServerError::System {
                     id: id.clone(),
                     source,
                 })?,
             };
             match self.start_on(id, chosen) {
-                Err(RedisServerError::PortInUse { .. }) if port.is_none() && tries < PORT_TRIES => {
-                }
+                Err(NodeServerError::PortInUse { .. }) if port.is_none() && tries < PORT_TRIES => {}
                 outcome => return outcome,
             }
         }
     }
 
-    fn start_on(&self, id: &NodeId, port: u16) -> Result<RedisServer, RedisServerError> {
+    fn start_on(&self, id: &NodeId, port: u16) -> Result<NodeServer, NodeServerError> {
         // Asked before, a port in use is an answer at once; asked after, it is a log to be read.
         if TcpListener::bind(("127.0.0.1", port)).is_err() {
-            return Err(RedisServerError::PortInUse {
+            return Err(NodeServerError::PortInUse {
                 id: id.clone(),
                 port,
             });
         }
         let folder = self.dir.node(id)?;
         make_private_folder(&folder.join("data"))?;
-        let config = folder.join(CONFIG);
-        write_private(
-            &config,
-            &config::text(self.persist, &self.password, &folder, port),
-        )?;
-        let system = |source| RedisServerError::System {
+        let config = folder.join(self.program.config_name());
+        write_private(&config, &self.program.config(&folder, port))?;
+        let system = |source| NodeServerError::System {
             id: id.clone(),
             source,
         };
-        let log_path = folder.join(LOG);
+        let log_path = folder.join(self.program.log_name());
         let log = OpenOptions::new()
             .append(true)
             .create(true)
@@ -360,21 +349,18 @@ impl RedisServers {
         let log_from = log.metadata().map_err(system)?.len();
         let errors = log.try_clone().map_err(system)?;
         let mut child = Command::new(&self.binary)
-            .arg(&config)
+            .args(self.program.args(&config, port))
             .current_dir(&folder)
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)
             .process_group(0)
             .spawn()
-            .map_err(|source| RedisServerError::NoBinary {
-                binary: self.binary.clone(),
-                source,
-            })?;
+            .map_err(|source| self.no_binary(source))?;
         match self.wait_ready(port, &mut child) {
             Ok((process, run_id)) => {
                 let card = self.begin(id, process, port, run_id, log_from)?;
-                Ok(RedisServer {
+                Ok(NodeServer {
                     id: id.clone(),
                     port,
                     adopted: false,
@@ -386,12 +372,12 @@ impl RedisServers {
             Err(Unready::Ended) => {
                 let log = text_after(&log_path, log_from);
                 Err(if log.contains("Address already in use") {
-                    RedisServerError::PortInUse {
+                    NodeServerError::PortInUse {
                         id: id.clone(),
                         port,
                     }
                 } else {
-                    RedisServerError::Ended {
+                    NodeServerError::Ended {
                         id: id.clone(),
                         log: last_lines(&log),
                     }
@@ -399,7 +385,7 @@ impl RedisServers {
             }
             Err(Unready::Late(why)) => {
                 child.kill().and_then(|()| child.wait()).map_err(system)?;
-                Err(RedisServerError::NotReady {
+                Err(NodeServerError::NotReady {
                     id: id.clone(),
                     port,
                     why,
@@ -443,12 +429,21 @@ impl RedisServers {
         }
     }
 
+    fn no_binary(&self, source: io::Error) -> NodeServerError {
+        NodeServerError::NoBinary {
+            binary: self.binary.clone(),
+            package: self.program.package(),
+            variable: self.program.binary_variable(),
+            source,
+        }
+    }
+
     fn ask(&self, port: u16) -> Result<Answer, String> {
-        Answer::of(port, &self.password)
+        self.program.ask(port)
     }
 }
 
-impl RedisServer {
+impl NodeServer {
     /// Whether its process still runs. The end of one that we started is collected here.
     pub fn lives(&mut self) -> bool {
         let collected = self
