@@ -13,23 +13,32 @@
 //! - What was not sent yet is routed again whenever the epoch changes.
 //! - A write whose bytes may have left before its connection broke is *unknown*, and never sent again.
 //!
-//! The server's router and an embedded client share this; each executes the [`Command`]s with its
-//! own sockets. Cost of the usual way, an open connection: two array lookups and a counter.
+//! [`Conversation`] is the other half, one for each connection: what has left, whose answer comes next.
+//!
+//! The server's router and the embedded client share the decisions of [`Traffic`]; each executes the
+//! [`Command`]s with its own sockets. Cost of the usual way, an open connection: two array lookups and a counter.
 
 mod admission;
 mod budget;
+mod conversation;
 mod health;
 mod lane;
 mod outcome;
 mod queue;
+mod send_buffer;
 mod time;
 mod traffic;
+mod window;
 
 pub use admission::{
     Admission, Command, ConnectFailure, NodeSlot, Obstacle, Refused, StaleEpoch, Target,
     TrafficLimits,
 };
 pub use budget::RetryLimits;
+pub use conversation::{
+    Answered, Conversation, ConversationLimits, Credential, Front, InFlight, Login, Lost, Outgoing,
+    ROUTER_FIELD, Unmatched, fact,
+};
 pub use health::BackoffLimits;
 pub use outcome::{Effect, Flight, Verdict, judge};
 pub use queue::{QueueLimits, Waiting};

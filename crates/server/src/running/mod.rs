@@ -11,7 +11,6 @@ mod roles;
 mod signals;
 pub(crate) mod terms;
 mod trouble;
-mod views;
 
 pub(crate) use roles::{AdminRole, Foundation, RebalancerRole, Roles, RouterRole, Running};
 pub(crate) use signals::{Signal, Signals};

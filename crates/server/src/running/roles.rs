@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clockwise_client::credentials::{Password, PoolKey};
 use clockwise_client::store::{Registry, Store};
+use clockwise_client::views::{self, Views};
 use clockwise_cluster::Record;
 use tokio::sync::{Mutex, watch};
 use tokio::task::AbortHandle;
@@ -19,7 +20,6 @@ use super::own_thread::OwnThread;
 use super::parts::{Part, Parts};
 use super::registered::Registrations;
 use super::trouble;
-use super::views::{self, Views};
 use crate::admin::calls::calls;
 use crate::admin::elsewhere::Elsewhere;
 use crate::admin::http::{AdminLimits, AdminListener, AdminServer};

@@ -9,6 +9,7 @@ mod clients;
 mod cluster;
 mod continued;
 mod damage;
+mod library;
 mod lifecycle;
 mod measure;
 mod memcached;

@@ -30,6 +30,7 @@ mod foreign_writer;
 mod groups;
 mod headline;
 mod large_stream;
+mod library;
 mod lost_node;
 mod out_of_memory;
 mod packages;

@@ -1,19 +1,20 @@
-//! Views of the record, one for each epoch, for everybody in this process who routes.
+//! Views of the record, one for each epoch, for everybody in a process who routes.
 
 use std::sync::Arc;
 
-use clockwise_client::store::Store;
 use clockwise_cluster::{Record, Revision, View, ViewError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::store::Store;
+
 /// What is published of the record.
 #[derive(Clone, Debug)]
-pub(crate) struct Views {
+pub struct Views {
     /// The newest view.
-    pub(crate) newest: watch::Receiver<Arc<View>>,
+    pub newest: watch::Receiver<Arc<View>>,
     /// Why nobody may route by it, if nobody may: the record says two things of one epoch.
-    pub(crate) discord: watch::Receiver<Option<Arc<str>>>,
+    pub discord: watch::Receiver<Option<Arc<str>>>,
 }
 
 /// Publishes a view whenever the record's epoch grows, until everybody who looks is gone.
@@ -24,10 +25,7 @@ pub(crate) struct Views {
 ///
 /// # Errors
 /// When no view can be made of the record to begin with.
-pub(super) fn publish(
-    record: &Record,
-    store: &dyn Store,
-) -> Result<(Views, JoinHandle<()>), ViewError> {
+pub fn publish(record: &Record, store: &dyn Store) -> Result<(Views, JoinHandle<()>), ViewError> {
     let (sender, newest) = watch::channel(Arc::new(View::from_record(record)?));
     let (discords, discord) = watch::channel(None);
     let mut records = store.watch();
@@ -88,11 +86,11 @@ fn disagreement(present: &View, other: &View, revision: Revision) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clockwise_client::store::MemoryStore;
     use clockwise_cluster::{NewNode, NewPool, Nonce};
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::store::MemoryStore;
 
     fn node(id: &str, port: u16) -> NewNode {
         NewNode::new(
