@@ -20,7 +20,7 @@ use arc_swap::ArcSwap;
 use clockwise_cluster::{Route, View};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinSet, unconstrained};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::access::Access;
@@ -159,8 +159,12 @@ impl Worker {
 
     /// Works until the last client is gone.
     pub(super) async fn run(mut self) {
-        poll_fn(|context| self.turn(context)).await;
+        // A turn has bounds of its own. A budget of tokio's would cut it off at the same nodes each time,
+        // and a timer that is looked at without one wakes nobody.
+        unconstrained(poll_fn(|context| self.turn(context))).await;
         self.tasks.shutdown().await;
+        // The end of the registration may have to wait for its store.
+        self.lanes.clear();
         if let Some(registration) = self.setup.registration.take() {
             registration.end().await;
         }

@@ -365,6 +365,10 @@ impl<O: Copy> Conversation<O> {
     /// connection, if it has told.
     pub fn log_in(&mut self, reply: &[u8]) -> (Login, Option<i64>) {
         let hello_end = self.out.end();
+        if self.out.sent_to() < hello_end {
+            let early = "it spoke before it was asked".to_owned();
+            return (Login::Refused(early), None);
+        }
         let login = match Value::parse(reply) {
             Ok(Some((value, _))) if fact(&value, ROUTER_FIELD).is_some() => {
                 Login::Refused("it is a router, not a server".to_owned())

@@ -7,6 +7,7 @@ use clockwise_client::store::{EtcdOptions, EtcdStore, Registry, Store};
 use clockwise_client::{Access, Client};
 use clockwise_cluster::Revision;
 use clockwise_testkit::{EtcdOptions as ServerOptions, EtcdServer};
+use tokio::time::Instant;
 
 use crate::pool::{Pool, pool_key, wait_until};
 
@@ -73,4 +74,48 @@ async fn the_last_view_serves_while_etcd_is_away_and_the_newest_afterwards() {
             .is_ok_and(|all| all.entries.is_empty())
     })
     .await;
+}
+
+/// Nodes are not made to wait for a store that does not hear of the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_end_with_the_client_also_while_etcd_says_nothing() {
+    let pool = Pool::start(&["a"]).await;
+    let etcd = EtcdServer::start(ServerOptions::default());
+    let call_timeout = Duration::from_secs(20);
+    let options = EtcdOptions {
+        endpoints: vec![etcd.endpoint()],
+        call_timeout,
+        ..EtcdOptions::default()
+    };
+    let name = || "main".parse().unwrap();
+    let writer = EtcdStore::open(&name(), options.clone()).unwrap();
+    let first = (*pool.record().await).clone();
+    writer.commit(Revision::new(0), first, None).await.unwrap();
+    let client = Client::builder()
+        .etcd(name(), options)
+        .access(Access::PoolKey(pool_key()))
+        .build()
+        .await
+        .unwrap();
+    client.set("k", "v").await.unwrap();
+    wait_until("it is registered", async || {
+        writer
+            .registered()
+            .await
+            .is_ok_and(|all| all.entries.len() == 1)
+    })
+    .await;
+
+    etcd.pause();
+    drop(client);
+    let began = Instant::now();
+    wait_until("its connection is closed", async || {
+        !pool.servers["a"]
+            .cli(&["CLIENT", "LIST"])
+            .contains("user=cw-g")
+    })
+    .await;
+    let took = began.elapsed();
+    etcd.resume();
+    assert!(took < call_timeout / 2, "{took:?}");
 }

@@ -6,5 +6,6 @@ mod calls;
 #[cfg(feature = "etcd")]
 mod etcd_away;
 mod faults;
+mod floods;
 mod pool;
 mod views;

@@ -1,5 +1,6 @@
 //! The routing core: each rule by name, and all of them under random histories.
 
+mod conversations;
 mod histories;
 mod rules;
 
