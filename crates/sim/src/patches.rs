@@ -3,16 +3,27 @@
 //! Each file of `crates/sim/planted` begins with the rule that it breaks and with what has to notice. It is
 //! applied to a copy of the tree below `target/planted`, which keeps what it has built, so that each costs one
 //! incremental build. A patch that does not apply any more, that does not compile, or whose check stays green is
-//! a failure.
+//! a failure. So is a check that does not end in time, unless the patch has a line `never ends:` that says why it
+//! does not.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
+use std::time::Duration;
+
+use ended::{Ended, within};
+
+mod ended;
 
 /// Folders of the tree that are not copied.
 const SKIPPED: [&str; 5] = ["target", ".git", ".tools", "clockwise-data", "node_modules"];
+
+/// Minutes, since a check may share its cores with all else that the gate does.
+const CHECK_LIMIT: Duration = Duration::from_secs(300);
+/// A first build of the server and all that it needs.
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 
 /// A patch, as its head says.
 struct Patch {
@@ -20,9 +31,19 @@ struct Patch {
     file: PathBuf,
     rule: String,
     check: Vec<String>,
+    end: End,
+}
+
+/// Whether a check comes to its end with a patch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Comes,
+    /// That it does not is how the bug shows.
+    Never,
 }
 
 /// What came of a patch.
+#[derive(PartialEq, Eq, Debug)]
 enum Outcome {
     Caught,
     Missed(String),
@@ -142,11 +163,16 @@ fn read_patch(file: PathBuf) -> io::Result<Patch> {
         line.map(|line| line.trim().to_owned()).ok_or_else(missing)
     };
     let (rule, check) = (head("rule:")?, head("caught by:")?);
+    let end = match head("never ends:") {
+        Ok(_why) => End::Never,
+        Err(_) => End::Comes,
+    };
     let name = file.file_stem().and_then(OsStr::to_str).unwrap_or_default();
     Ok(Patch {
         name: name.to_owned(),
         rule,
         check: check.split_whitespace().map(str::to_owned).collect(),
+        end,
         file,
     })
 }
@@ -176,30 +202,48 @@ impl Copy {
             )));
         }
         let (build, check) = commands(&patch.check);
-        let built = self.cargo(&build)?;
-        if !built.status.success() {
-            return Ok(Outcome::Missed(format!(
-                "it does not compile: {}",
-                last_lines(&built)
-            )));
+        match within(BUILD_LIMIT, &mut self.cargo(&build))? {
+            Ended::ByItself(built) if built.status.success() => {}
+            Ended::ByItself(built) => {
+                return Ok(Outcome::Missed(format!(
+                    "it does not compile: {}",
+                    last_lines(&built)
+                )));
+            }
+            Ended::Killed => {
+                let minutes = BUILD_LIMIT.as_secs() / 60;
+                let why = format!("it was not built within {minutes} minutes");
+                return Ok(Outcome::Missed(why));
+            }
         }
-        match self.cargo(&check)?.status.success() {
-            true => Ok(Outcome::Missed(format!(
-                "{} stays green",
-                patch.check.join(" ")
-            ))),
-            false => Ok(Outcome::Caught),
-        }
+        judged(patch, CHECK_LIMIT, &mut self.cargo(&check))
     }
 
-    fn cargo(&self, args: &[String]) -> io::Result<Output> {
-        Command::new(env!("CARGO"))
+    fn cargo(&self, args: &[String]) -> Command {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo
             .args(args)
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.build)
-            .env("RUST_BACKTRACE", "0")
-            .output()
+            .env("RUST_BACKTRACE", "0");
+        cargo
     }
+}
+
+/// Runs the check of a patch and says whether it noticed.
+fn judged(patch: &Patch, limit: Duration, check: &mut Command) -> io::Result<Outcome> {
+    let named = patch.check.join(" ");
+    Ok(match (within(limit, check)?, patch.end) {
+        (Ended::ByItself(output), _) if output.status.success() => {
+            Outcome::Missed(format!("{named} stays green"))
+        }
+        (Ended::ByItself(_), _) | (Ended::Killed, End::Never) => Outcome::Caught,
+        (Ended::Killed, End::Comes) => Outcome::Missed(format!(
+            "{named} did not end within {} s and was killed; if that is how the bug shows, give the patch a line \
+             \"never ends:\" that says why",
+            limit.as_secs()
+        )),
+    })
 }
 
 /// What builds a check, and what runs it.
@@ -268,4 +312,44 @@ fn sync(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More than a script takes that ends.
+    const AMPLE: Duration = Duration::from_secs(60);
+    /// For one that never does.
+    const SHORT: Duration = Duration::from_millis(100);
+
+    fn judge(end: End, limit: Duration, check: &str) -> Outcome {
+        let patch = Patch {
+            name: "a-bug".to_owned(),
+            file: PathBuf::new(),
+            rule: "A rule.".to_owned(),
+            check: vec!["seeds".to_owned(), "1".to_owned()],
+            end,
+        };
+        judged(&patch, limit, Command::new("sh").args(["-c", check])).unwrap()
+    }
+
+    #[test]
+    fn a_check_that_never_ends_is_a_failure_unless_the_patch_says_so() {
+        let Outcome::Missed(why) = judge(End::Comes, SHORT, "tail -f /dev/null") else {
+            panic!("nobody said that it would not end");
+        };
+        assert!(why.starts_with("seeds 1 did not end within"), "{why}");
+        let caught = judge(End::Never, SHORT, "tail -f /dev/null");
+        assert_eq!(caught, Outcome::Caught);
+    }
+
+    #[test]
+    fn a_red_check_has_caught_the_bug_and_a_green_one_has_not() {
+        for end in [End::Comes, End::Never] {
+            assert_eq!(judge(end, AMPLE, "exit 1"), Outcome::Caught);
+            let green = Outcome::Missed("seeds 1 stays green".to_owned());
+            assert_eq!(judge(end, AMPLE, "exit 0"), green);
+        }
+    }
 }
