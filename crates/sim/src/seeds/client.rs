@@ -572,6 +572,7 @@ impl Sim {
             node,
             run,
             key,
+            write: op.writes().then_some(number),
             seen,
             expected,
             either,

@@ -22,6 +22,13 @@ pub(super) enum Fact {
         term: Option<u64>,
         leading: Option<u64>,
     },
+    /// A term made its user at a node, where this was the highest before and that is now.
+    Entered {
+        term: u64,
+        node: usize,
+        highest_before: Option<u64>,
+        highest_after: Option<u64>,
+    },
     /// A client goes by another view.
     Adopted {
         client: usize,
@@ -54,6 +61,8 @@ pub(super) struct Executed {
     pub(super) node: usize,
     pub(super) run: u64,
     pub(super) key: Key,
+    /// Its number, if it is a write.
+    pub(super) write: Option<u64>,
     /// What it found, and what it should have found.
     pub(super) seen: Option<Value>,
     pub(super) expected: Option<Value>,

@@ -264,6 +264,10 @@ impl Server {
         gone.into_iter().map(|(_, wire)| wire).collect()
     }
 
+    pub(super) fn highest_term(&self) -> Option<u64> {
+        self.terms.last_key_value().map(|(term, _)| *term)
+    }
+
     /// Makes the user of a term; those of lower terms go, and the session that this term had.
     pub(super) fn enter(&mut self, term: u64, wire: &Rc<Wire>) -> Vec<Rc<Wire>> {
         let higher = self.terms.split_off(&(term + 1));

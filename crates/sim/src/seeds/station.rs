@@ -13,6 +13,7 @@ use clockwise_placement::NodeId;
 
 use super::Sim;
 use super::executor::{MS, Mailbox, Micros, Slot};
+use super::fact::Fact;
 use super::network::{Broken, Party, Wire};
 use super::process::Mandate;
 use super::truth::rank_of;
@@ -145,9 +146,16 @@ impl Desk {
                 sim.end_there(&session);
                 return false;
             }
+            let highest_before = server.highest_term();
             for gone in server.enter(term, &session) {
                 sim.end_there(&gone);
             }
+            sim.note(&Fact::Entered {
+                term,
+                node,
+                highest_before,
+                highest_after: server.highest_term(),
+            });
             true
         });
         if !entered.await? {

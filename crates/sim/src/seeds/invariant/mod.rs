@@ -1,5 +1,6 @@
 //! What must always hold, one file each, told of everything that happens.
 //!
+//! I1 to I18 are the design's; I19 is a rule of clients that no value would show.
 //! Of the eighteen that the design names, four are not looked at here, since nothing in this simulation could
 //! break them: replicas on distinct domains and placement as a pure function are exhaustively tested in
 //! `clockwise-placement`, and a pool of class store has one copy; replies that go to their request and the
@@ -20,6 +21,10 @@ mod sources_keep_until_durable;
 mod stale_never_overtakes;
 mod store_away_changes_nothing;
 mod throttle_is_kept;
+mod writes_take_effect_once;
+
+#[cfg(test)]
+mod tests;
 
 use super::fact::Invariant;
 
@@ -36,6 +41,7 @@ pub(super) fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(deleted_stays_deleted::DeletedStaysDeleted),
         Box::new(expiry_travels::ExpiryTravels),
         Box::new(no_write_lost::NoWriteLost),
+        Box::new(writes_take_effect_once::WritesTakeEffectOnce::default()),
         Box::new(answers_come_in_time::AnswersComeInTime),
         Box::new(queues_are_bounded::QueuesAreBounded),
         Box::new(throttle_is_kept::ThrottleIsKept::default()),

@@ -1,4 +1,5 @@
-//! I12: what a process does for a move never lands at the node that owns the key; only the leader commits.
+//! I12: what a process does for a move never lands at the node that owns the key; only the leader commits; a
+//! term never ends what a higher one does at a node.
 
 use super::super::executor::Micros;
 use super::super::fact::{Fact, Invariant};
@@ -33,6 +34,16 @@ impl Invariant for OneActorMoves {
             } if *leading != Some(*term) => {
                 Err(format!("term {term} committed while {leading:?} leads"))
             }
+            // A loser that wakes up late would cut the leader off. No value is lost by that, the leader begins
+            // again; but it would as often as the loser wakes up.
+            Fact::Entered {
+                term,
+                node,
+                highest_before: Some(highest),
+                highest_after,
+            } if highest > term && *highest_after != Some(*highest) => Err(format!(
+                "term {term} ended the session of term {highest} at n{node}"
+            )),
             _ => Ok(()),
         }
     }
