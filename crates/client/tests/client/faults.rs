@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clockwise_client::routing::Obstacle;
-use clockwise_client::{Client, Error};
+use clockwise_client::{Client, ClientLimits, Error};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -175,6 +175,33 @@ async fn at_a_deadline_the_caller_knows_whether_it_may_have_left() {
             "late:{number} was said not to have left"
         );
     }
+}
+
+/// Whose deadline comes before there is a connection is not executed when there is one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waited_beyond_its_deadline_is_not_sent_any_more() {
+    let pool = Pool::start(&["a"]).await;
+    let mut limits = ClientLimits::default();
+    // Longer than the test takes: nothing but the deadline ends a wait.
+    limits.traffic.connect_ms_max = 60_000;
+    limits.traffic.wait.wait_ms_max = 60_000;
+    let client = pool.builder().limits(limits).build().await.unwrap();
+    let hasty = client.within(Duration::from_millis(100));
+    // The system accepts the connection; nobody lets the client in.
+    pool.servers["a"].pause();
+    let late = hasty.set("late", "v").await.unwrap_err();
+    assert!(
+        matches!(late, Error::TimedOut { .. }) && !late.may_have_happened(),
+        "{late}"
+    );
+    let behind = tokio::spawn({
+        let client = patient(&client);
+        async move { client.get("late").await }
+    });
+    pool.servers["a"].resume();
+    // One line for both: what was before it has been executed by then, if at all.
+    assert_eq!(behind.await.unwrap(), Ok(None));
+    assert_eq!(client.set("late", "in time").await, Ok(()));
 }
 
 /// A node that accepts and says nothing, or says what no server says.

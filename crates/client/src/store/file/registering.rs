@@ -212,6 +212,15 @@ mod tests {
     }
 
     #[test]
+    fn an_end_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = OwnFile::write(&dir.path().join(REGISTRANTS), "one", b"first").unwrap();
+        assert_eq!(names(dir.path()), 1);
+        own.remove();
+        assert_eq!(names(dir.path()), 0);
+    }
+
+    #[test]
     fn a_file_that_somebody_removed_does_not_stand() {
         let dir = tempfile::tempdir().unwrap();
         let own = OwnFile::write(&dir.path().join(REGISTRANTS), "one", b"first").unwrap();
