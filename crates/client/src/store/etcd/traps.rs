@@ -76,7 +76,7 @@ async fn a_delete_lost_at_the_compaction_revision_is_found_by_a_look() {
     assert_eq!(shared.read().await, Ok(Some(Arc::clone(&made))));
     server.ctl(&["del", "/clockwise/main/record"]);
     let deleted = revision_now(&server);
-    server.ctl(&["compact", &deleted.to_string()]);
+    server.ctl(&["compact", "--physical", &deleted.to_string()]);
 
     // This etcd has the fault: the first event is the put that comes after the delete.
     let create = WatchCreateRequest {
