@@ -79,15 +79,16 @@ impl Operator {
         &self,
         expected: Option<Epoch>,
         allowed_writers: &[String],
-        check: impl Fn(Record) -> F,
+        check: impl Fn(Arc<Record>, Record) -> F,
     ) -> Result<Arc<Record>, Refusal>
     where
         F: Future<Output = Result<Record, Refusal>>,
     {
         let check = &check;
-        self.commit(
-            |record| async move { check(applied(&record, expected, allowed_writers)?).await },
-        )
+        self.commit(|record| async move {
+            let next = applied(&record, expected, allowed_writers)?;
+            check(record, next).await
+        })
         .await
     }
 

@@ -296,7 +296,7 @@ impl Service {
             // The plan has said why.
             return Vec::new();
         };
-        let looked = self.reasons_against(&next, Trial::None);
+        let looked = self.reasons_against((record, &next), Trial::None);
         match timeout(PREFLIGHT_WITHIN, looked).await {
             Ok(Ok(words)) => words,
             Ok(Err(error)) => vec![error.to_string()],
@@ -307,14 +307,14 @@ impl Service {
     /// Makes what is staged a change, unless a look at the nodes says that it could not be carried out.
     pub(super) async fn apply(&self, call: &ApplyCall) -> Result<Arc<Record>, Refusal> {
         let expected = call.expect_epoch.map(Epoch::new);
-        let check = |next| self.preflight(next);
+        let check = |present, next| self.preflight(present, next);
         self.operator
             .apply(expected, &call.allow_writers, check)
             .await
     }
 
-    async fn preflight(&self, next: Record) -> Result<Record, Refusal> {
-        let words = self.reasons_against(&next, Trial::Canary).await;
+    async fn preflight(&self, present: Arc<Record>, next: Record) -> Result<Record, Refusal> {
+        let words = self.reasons_against((&present, &next), Trial::Canary).await;
         let words = words.map_err(|error| Refusal::new(Code::Failed, error.to_string()))?;
         match words.is_empty() {
             true => Ok(next),
@@ -325,10 +325,14 @@ impl Service {
         }
     }
 
-    /// Why the change in flight of a record should not begin, by a look at the servers.
-    async fn reasons_against(&self, next: &Record, trial: Trial) -> Result<Vec<String>, ViewError> {
+    /// Why a record should not follow the present one, by a look at the servers.
+    async fn reasons_against(
+        &self,
+        (present, next): (&Record, &Record),
+        trial: Trial,
+    ) -> Result<Vec<String>, ViewError> {
         if !next.protocol().can_fence() {
-            return Ok(preflight_of_cache(&*self.driver, next).await);
+            return Ok(preflight_of_cache(&*self.driver, present, next).await);
         }
         let refusals = preflight(&*self.driver, next, trial).await?;
         Ok(refusals.iter().map(ToString::to_string).collect())

@@ -3,6 +3,7 @@
 //! It knows no users and fences nobody, so that there is no session with it: a pool of it is never moved as
 //! a store is.
 
+mod statistics;
 mod sweep;
 
 use std::sync::atomic::AtomicU64;
@@ -13,6 +14,8 @@ use clockwise_client::memcached::{ReplyScan, ReplyScanner};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+pub(crate) use statistics::Statistics;
 
 use super::{Driver, DriverError, Identity, NodeAddress, NodeFacts, Persistence, Session, Term};
 
@@ -110,19 +113,11 @@ async fn ask(address: &str, request: &[u8]) -> std::io::Result<String> {
 
 /// What a server's statistics say; none if these are not a server's.
 fn facts(statistics: &str) -> Option<NodeFacts> {
-    let field = |name: &str| {
-        statistics.lines().find_map(|line| {
-            let (known, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
-            (known == name).then_some(value)
-        })
-    };
-    let number = |name| field(name)?.parse::<u64>().ok();
-    let (pid, version) = (field("pid")?, field("version")?);
-    let (time, uptime) = (number("time")?, number("uptime")?);
-    // Both are of the same clock, so that their difference is the start's.
-    let run_id = format!("{pid}-{}", time.checked_sub(uptime)?);
+    let statistics = Statistics(statistics);
+    let number = |name| statistics.number(name);
+    let run_id = statistics.run_id()?;
     Some(NodeFacts {
-        server: format!("memcached {version}"),
+        server: format!("memcached {}", statistics.field("version")?),
         identity: Identity {
             replication_id: run_id.clone(),
             run_id,
@@ -134,7 +129,7 @@ fn facts(statistics: &str) -> Option<NodeFacts> {
         evicts: true,
         refuses_writes: None,
         keys: number("curr_items")?,
-        clock_ms: time.saturating_mul(1_000),
+        clock_ms: number("time")?.saturating_mul(1_000),
         foreign_writers: Vec::new(),
         open_by_default: None,
         persisted_users: Vec::new(),

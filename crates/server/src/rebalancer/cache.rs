@@ -15,11 +15,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clockwise_client::store::{Leadership, Registered, RegistrantKind, Registry};
+use clockwise_client::store::{Leadership, Listing, Registered, RegistrantKind, Registry};
 use clockwise_cluster::handoff::Event;
 use clockwise_cluster::{
-    Change, Epoch, Handoff, HandoffId, HandoffKind, HandoffState, Incarnation, NodeState, Record,
-    Step, View,
+    Change, Epoch, Handoff, HandoffId, HandoffKind, HandoffState, Incarnation, Node, NodeState,
+    Record, Step, View,
 };
 use clockwise_placement::NodeId;
 use futures_util::future::join_all;
@@ -44,35 +44,49 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 
 /// Every node lets everybody in who reaches it.
 pub(super) fn doors(record: &Record) -> Vec<(NodeId, Door)> {
-    let door = |node: &clockwise_cluster::Node| {
+    let door = |node: &Node| {
         let generation = node.generation.get();
         (node.id.clone(), Door::Open { generation })
     };
     record.membership().nodes.iter().map(door).collect()
 }
 
-/// Why the change in flight of a record, which need not be committed yet, should not begin: in words.
-pub async fn preflight_of_cache(driver: &dyn Driver, record: &Record) -> Vec<String> {
-    let Some(change) = record.change() else {
-        return Vec::new();
-    };
-    let targets: BTreeSet<&NodeId> = change
-        .handoffs
+/// Why what is applied should not be, by a look at the servers: in words. `next` need not be committed yet.
+///
+/// Every server that was not the node's before must be empty, also where no key changes its owner and while
+/// a change is in flight. Those that get keys must answer when their change begins.
+pub async fn preflight_of_cache(
+    driver: &dyn Driver,
+    present: &Record,
+    next: &Record,
+) -> Vec<String> {
+    let begins = next.change().filter(|_| present.change().is_none());
+    let targets: BTreeSet<&NodeId> = begins
         .iter()
+        .flat_map(|change| &change.handoffs)
         .flat_map(|handoff| &handoff.targets)
         .collect();
-    let looks = targets.into_iter().filter_map(|id| record.node(id));
-    let looks = looks.map(|node| async move {
+    let looks = next.membership().nodes.iter().filter_map(|node| {
+        let new_here = is_new_here(present, node);
+        (new_here || targets.contains(&node.id)).then_some((node, new_here))
+    });
+    let looks = looks.map(|(node, new_here)| async move {
         match driver.inspect(&node_address(node)).await {
             Err(error) => Some(error.to_string()),
-            Ok(facts) if node.state == NodeState::Joining && facts.keys > 0 => Some(format!(
-                "node {} at {} has {} items already, and nobody knows how old they are: a node joins empty, start it anew",
+            Ok(facts) if new_here && facts.keys > 0 => Some(format!(
+                "node {} at {} has {} items already, and nobody knows how old they are: a node begins empty, start it anew",
                 node.id, node.address, facts.keys
             )),
             Ok(_) => None,
         }
     });
     join_all(looks).await.into_iter().flatten().collect()
+}
+
+/// Whether a node is not in a record, or elsewhere there.
+fn is_new_here(present: &Record, node: &Node) -> bool {
+    let before = present.node(&node.id);
+    before.is_none_or(|before| before.address != node.address)
 }
 
 /// What is to be done next.
@@ -187,7 +201,7 @@ async fn work(
     registry: Option<&dyn Registry>,
     known: &Mutex<Known>,
 ) -> Outcome {
-    let mut swept: BTreeSet<NodeId> = BTreeSet::new();
+    let mut swept = BTreeSet::new();
     // When somebody was last seen to route by an earlier epoch.
     let mut behind_at: Option<Instant> = None;
     loop {
@@ -256,15 +270,7 @@ async fn late(
 ) -> Option<Duration> {
     let why = match registry?.registered().await {
         Err(error) => Some(error.to_string()),
-        Ok(listing) => {
-            let mut behind = listing
-                .entries
-                .iter()
-                .filter(|entry| routes_below(entry, epoch));
-            behind
-                .next()
-                .map(|one| format!("{} at {} routes by an earlier epoch", one.kind, one.place))
-        }
+        Ok(listing) => somebody_below(&listing, epoch),
     };
     match (why, *behind_at) {
         (Some(why), _) => {
@@ -277,9 +283,32 @@ async fn late(
     }
 }
 
-/// Whether somebody sends requests by an epoch below this one.
-fn routes_below(entry: &Registered, epoch: Epoch) -> bool {
-    entry.kind != RegistrantKind::Rebalancer && entry.routes_by.is_some_and(|by| by.epoch < epoch)
+/// Who sends requests by an epoch below this one, or might: in words.
+fn somebody_below(listing: &Listing, epoch: Epoch) -> Option<String> {
+    let behind = |entry: &Registered| match entry.routes_by {
+        _ if entry.kind == RegistrantKind::Rebalancer => None,
+        None => Some("does not say yet by which epoch it routes"),
+        Some(by) if by.epoch < epoch => Some("routes by an earlier epoch"),
+        Some(_) => None,
+    };
+    let mut words = listing.entries.iter().filter_map(|entry| {
+        let what = behind(entry)?;
+        Some(format!("{} at {} {what}", entry.kind, entry.place))
+    });
+    if let Some(words) = words.next() {
+        return Some(words);
+    }
+    if let Some(unreadable) = listing.unreadable.first() {
+        return Some(format!(
+            "a registration cannot be read, so that nobody knows by which epoch its owner routes: {unreadable}"
+        ));
+    }
+    (listing.left_out > 0).then(|| {
+        format!(
+            "{} registrations are over the limit and not listed, so that nobody knows by which epoch their owners route",
+            listing.left_out
+        )
+    })
 }
 
 fn wait(known: &Mutex<Known>, waiting: Option<(HandoffId, String)>) {
@@ -289,12 +318,15 @@ fn wait(known: &Mutex<Known>, waiting: Option<(HandoffId, String)>) {
 /// A step to commit, or what went wrong at a node.
 type Acted<'a> = Result<(&'a HandoffId, Step), (HandoffId, DriverError)>;
 
-/// Cleans the targets, each once, and says who they are.
+/// A run of a node's server at its address. Run ids alone may be the same in two containers.
+type Run = (NodeId, String, String);
+
+/// Cleans the targets, each run once, and says who they are.
 async fn flip<'a>(
     mandate: &Mandate,
     (record, view): (&Record, &View),
     id: &'a HandoffId,
-    swept: &mut BTreeSet<NodeId>,
+    swept: &mut BTreeSet<Run>,
 ) -> Acted<'a> {
     let failed = |error| (id.clone(), error);
     let handoff = record.change().and_then(|change| change.handoff(id));
@@ -304,7 +336,9 @@ async fn flip<'a>(
             continue;
         };
         let at = node_address(node);
-        if !swept.contains(target) {
+        let mut identity = mandate.driver.inspect(&at).await.map_err(failed)?.identity;
+        let run = (target.clone(), at.address.clone(), identity.run_id.clone());
+        if !swept.contains(&run) {
             let removed = AtomicU64::new(0);
             let keep = owned_by(view, target);
             let strays = mandate.driver.sweep(&at, &keep, &removed).await;
@@ -312,9 +346,10 @@ async fn flip<'a>(
             if strays > 0 {
                 tracing::info!(node = %target, strays, "removed from a node before it gets keys");
             }
-            swept.insert(target.clone());
+            swept.insert(run);
+            // One that was started anew meanwhile has nothing.
+            identity = mandate.driver.inspect(&at).await.map_err(failed)?.identity;
         }
-        let identity = mandate.driver.inspect(&at).await.map_err(failed)?.identity;
         let nameless = |_| DriverError::WrongServer {
             node: at.id.clone(),
             address: at.address.clone(),
@@ -409,6 +444,7 @@ fn report(mandate: &Mandate, reporter: &Reporter, known: &Mutex<Known>) {
 
 #[cfg(test)]
 mod tests {
+    use clockwise_client::store::RoutesBy;
     use clockwise_cluster::{Apply, Edit, NewNode, NewPool, Nonce, Protocol, ServiceClass};
 
     use super::*;
@@ -448,6 +484,68 @@ mod tests {
             nonces: &mut nonces(),
         };
         staged.apply(apply).unwrap()
+    }
+
+    #[test]
+    fn a_server_that_was_not_the_nodes_before_is_new_there() {
+        let record = joining();
+        let new_here = |node: &Node| is_new_here(&record, node);
+        let a = record.node(&"a".parse().unwrap()).unwrap().clone();
+        assert!(!new_here(&a));
+        let mut moved = a.clone();
+        moved.address = "127.0.0.1:4".parse().unwrap();
+        assert!(new_here(&moved));
+        let mut other = a;
+        other.id = "d".parse().unwrap();
+        assert!(new_here(&other));
+    }
+
+    #[test]
+    fn whoever_is_not_known_to_route_by_the_epoch_is_waited_for() {
+        let view = View::from_record(&joining()).unwrap();
+        let by = RoutesBy::from(&view);
+        let next = view.epoch().next();
+        let entry = |kind, routes_by| Registered {
+            id: "1".to_owned(),
+            kind,
+            version: "0.1.0".to_owned(),
+            record_format: 1,
+            place: "here".to_owned(),
+            routes_by,
+            since_ms: 0,
+        };
+        let listed = |kind, routes_by| Listing {
+            entries: vec![entry(kind, routes_by)],
+            ..Listing::default()
+        };
+        let check = |listing: &Listing, epoch, words: Option<&str>| {
+            let said = somebody_below(listing, epoch);
+            match (&said, words) {
+                (Some(said), Some(words)) => assert!(said.contains(words), "{said}"),
+                _ => assert_eq!(said.is_some(), words.is_some(), "{said:?}"),
+            }
+        };
+        let now = view.epoch();
+        check(&Listing::default(), now, None);
+        check(&listed(RegistrantKind::Router, Some(by)), now, None);
+        let behind = Some("routes by an earlier epoch");
+        check(&listed(RegistrantKind::Router, Some(by)), next, behind);
+        check(
+            &listed(RegistrantKind::Client, None),
+            now,
+            Some("does not say"),
+        );
+        check(&listed(RegistrantKind::Rebalancer, None), now, None);
+        let unreadable = Listing {
+            unreadable: vec!["registrants/7: format 2".to_owned()],
+            ..Listing::default()
+        };
+        check(&unreadable, now, Some("registrants/7: format 2"));
+        let many = Listing {
+            left_out: 3,
+            ..Listing::default()
+        };
+        check(&many, now, Some("3 registrations"));
     }
 
     #[test]

@@ -33,15 +33,23 @@ fn ask(cluster: &Cluster, requests: &str) -> String {
     said.strip_suffix("MN\r\n").unwrap().to_owned()
 }
 
+/// Every other one is as long as a key can be.
+fn key(number: u32) -> String {
+    match number % 2 {
+        0 => format!("key:{number}"),
+        _ => format!("key:{number:0>246}"),
+    }
+}
+
 fn store(cluster: &Cluster, value: &str) {
-    let set = |number| format!("set key:{number} 0 0 {}\r\n{value}\r\n", value.len());
+    let set = |number| format!("set {} 0 0 {}\r\n{value}\r\n", key(number), value.len());
     let said = ask(cluster, &(0..KEYS).map(set).collect::<String>());
     assert_eq!(said, "STORED\r\n".repeat(KEYS as usize));
 }
 
 /// The keys that have a value, with it.
 fn values(cluster: &Cluster) -> Vec<(u32, String)> {
-    let keys: Vec<String> = (0..KEYS).map(|number| format!("key:{number}")).collect();
+    let keys: Vec<String> = (0..KEYS).map(key).collect();
     let said = ask(cluster, &format!("get {}\r\n", keys.join(" ")));
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.last(), Some(&"END"), "{said}");
@@ -146,6 +154,16 @@ fn a_server_with_items_does_not_join_and_one_that_is_none_neither() {
             .ask("stats\r\n", "END\r\n")
             .contains("STAT curr_items 0\r\n")
     );
+    // A node of the pool is not given a server whose items are of nobody knows when either.
+    let relocated = cluster.run(&["node", "set", "other", "--addr", &full.addr()]);
+    assert_eq!(relocated.exit, 0, "{relocated:?}");
+    let refused = cluster.run(&["apply"]);
+    assert_eq!(refused.exit, 7, "{refused:?}");
+    assert!(
+        refused.stderr.contains("has 1 items already"),
+        "{refused:?}"
+    );
+    assert_eq!(cluster.run(&["unstage"]).exit, 0);
     let aborted = cluster.run(&["abort"]);
     assert!(
         aborted.stderr.contains("no change is in flight"),

@@ -71,6 +71,43 @@ fn a_dead_node_fails_only_its_own_keys_and_comes_back_by_itself() {
 }
 
 #[test]
+fn while_the_record_says_two_things_of_one_epoch_nothing_is_routed() {
+    let mut limits = patient();
+    limits.memcached.value_bytes_max = 8;
+    let pool = start(Plan {
+        flush_all: true,
+        limits,
+        ..Plan::default()
+    });
+    let mut client = pool.client();
+    assert_eq!(client.ask("set k 0 0 1\r\nv\r\n"), "STORED\r\n");
+    pool.halt(Some("two placements under epoch 2"));
+    let refusal = "SERVER_ERROR clockwise: two placements under epoch 2\r\n";
+    wait_until("nothing is routed", || client.ask("get k\r\n") == refusal);
+    for request in [
+        "set k 0 0 1\r\nw\r\n",
+        "get k other\r\n",
+        "mg k v\r\n",
+        "delete k\r\n",
+        "flush_all\r\n",
+        "stats\r\n",
+    ] {
+        assert_eq!(client.ask(request), refusal, "{request:?}");
+    }
+    let silent = client.all("set k 0 0 1 noreply\r\nx\r\n");
+    assert_eq!(silent, Vec::<String>::new());
+    assert_eq!(client.ask("mn\r\n"), "MN\r\n");
+    // Its value is too large: it would take the key's old one with it.
+    let refused = client.ask("set k 0 0 9\r\ntoo large\r\n");
+    assert_eq!(refused, "SERVER_ERROR object too large for cache\r\n");
+    pool.halt(None);
+    let kept = "VALUE k 0 1\r\nv\r\nEND\r\n";
+    wait_until("it goes on, and nothing was done", || {
+        client.ask("get k\r\n") == kept
+    });
+}
+
+#[test]
 fn a_node_that_says_nothing_is_given_up_and_nobody_waits_for_ever() {
     let pool = start(Plan {
         limits: hasty(),

@@ -147,6 +147,11 @@ impl Pool {
         self.router.as_ref().unwrap().stats()
     }
 
+    /// As while the record says two things of one epoch, and after it.
+    pub(crate) fn halt(&self, why: Option<&str>) {
+        self.router.as_ref().unwrap().halt(why.map(Arc::from));
+    }
+
     pub(crate) fn client(&self) -> Client {
         Client::connect(self.addr())
     }

@@ -2,7 +2,9 @@
 //!
 //! Everybody who acts on the record says so beside it, under an id of their own: routers, embedded
 //! clients, rebalancers. A registration shows that somebody lives and what they act on; it decides
-//! nothing. A fence never waits for it, and losing it moves no key.
+//! nothing about keys: losing it moves none, and a fence never waits for it. Only where nodes cannot be fenced,
+//! in pools of memcached, a change waits with its last cleaning until everybody who is registered routes by
+//! its epoch.
 //!
 //! An entry goes with its owner, however that ends: in etcd with a lease, in a folder with the lock
 //! that its owner's process holds on the entry's file, in memory with the value that

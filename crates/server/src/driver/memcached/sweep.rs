@@ -1,15 +1,16 @@
 //! Taking away from a server what it should not have.
 //!
 //! Its crawler lists all keys (`lru_crawler metadump`), and what is not to be kept is deleted in batches over
-//! a second connection, by the base64 of its key, which fits whatever bytes a key has. Only the strays are
-//! remembered, and no more than some megabytes of them at a time: then they are deleted, and the listing
+//! a second connection. A key stands in a line as it is where it can, else in base64; a key that fits in
+//! neither way is out of every client's reach, too, and stays. Only the strays are remembered, and no more than some megabytes of them at a time: then they are deleted, and the listing
 //! begins anew.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use clockwise_client::memcached::KEY_BYTES_MAX;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
@@ -27,6 +28,8 @@ const BATCH: usize = 500;
 const BATCH_PAUSE: Duration = Duration::from_millis(5);
 /// A line of the listing: a key of 250 bytes, each percent-encoded, and numbers.
 const LINE_BYTES_MAX: usize = 4 << 10;
+/// A key whose base64 is the longest that servers take as a word.
+const ENCODED_KEY_BYTES_MAX: usize = KEY_BYTES_MAX / 4 * 3;
 
 /// Keys to be removed, and whether there may be more.
 struct Strays {
@@ -59,14 +62,15 @@ async fn connect(address: &str) -> io::Result<BufReader<TcpStream>> {
 
 async fn read_line(stream: &mut BufReader<TcpStream>, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
-    let read = timeout(ANSWER_WITHIN, stream.read_until(b'\n', line)).await??;
-    if read == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
+    let mut limited = stream.take(LINE_BYTES_MAX as u64 + 1);
+    timeout(ANSWER_WITHIN, limited.read_until(b'\n', line)).await??;
     if line.len() > LINE_BYTES_MAX {
         return Err(strange(line));
     }
-    Ok(())
+    match line.last() {
+        Some(b'\n') => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
 }
 
 fn strange(line: &[u8]) -> io::Error {
@@ -110,7 +114,8 @@ async fn list(
         if !decode(encoded, &mut key) {
             return Err(strange(&line));
         }
-        if !keep(&key) {
+        let nameable = is_plain(&key) || key.len() <= ENCODED_KEY_BYTES_MAX;
+        if nameable && !keep(&key) {
             bytes += key.len() + size_of::<Box<[u8]>>();
             strays.keys.push(key.as_slice().into());
         }
@@ -152,9 +157,7 @@ async fn delete(address: &str, keys: &[Box<[u8]>], removed: &AtomicU64) -> io::R
     for batch in keys.chunks(BATCH) {
         requests.clear();
         for key in batch {
-            requests.extend_from_slice(b"md ");
-            encode(key, &mut requests);
-            requests.extend_from_slice(b" b q\r\n");
+            append_delete(key, &mut requests);
         }
         requests.extend_from_slice(b"mn\r\n");
         timeout(ANSWER_WITHIN, stream.write_all(&requests)).await??;
@@ -171,6 +174,24 @@ async fn delete(address: &str, keys: &[Box<[u8]>], removed: &AtomicU64) -> io::R
         sleep(BATCH_PAUSE).await;
     }
     Ok(())
+}
+
+/// Whether a key can stand in a line as it is: the keys that routers take from clients, but those in base64.
+fn is_plain(key: &[u8]) -> bool {
+    key.iter().all(|byte| *byte > b' ' && *byte != 0x7f)
+}
+
+/// Appends the request that deletes a key, and is answered only when it does not.
+fn append_delete(key: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"md ");
+    if is_plain(key) {
+        // Base64 would make a long key too long.
+        out.extend_from_slice(key);
+        out.extend_from_slice(b" q\r\n");
+    } else {
+        encode(key, out);
+        out.extend_from_slice(b" b q\r\n");
+    }
 }
 
 /// Appends the base64 of a key.
@@ -204,6 +225,43 @@ mod tests {
         for bad in [&b"%"[..], b"%0", b"%zz", b""] {
             assert!(!decode(bad, &mut out), "{}", bad.escape_ascii());
         }
+    }
+
+    #[test]
+    fn the_longest_keys_are_named_in_words_that_servers_take() {
+        let check = |key: &[u8], expected: &str| {
+            let mut out = Vec::new();
+            append_delete(key, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        };
+        let long = "k".repeat(KEY_BYTES_MAX);
+        check(long.as_bytes(), &format!("md {long} q\r\n"));
+        check(b"f o", "md ZiBv b q\r\n");
+        let mut out = Vec::new();
+        encode(&[b' '; ENCODED_KEY_BYTES_MAX], &mut out);
+        assert!(out.len() <= KEY_BYTES_MAX);
+        out.clear();
+        encode(&[b' '; ENCODED_KEY_BYTES_MAX + 1], &mut out);
+        assert!(out.len() > KEY_BYTES_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_line_without_end_is_not_kept() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let flood = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // Until the reader has gone.
+            while stream.write_all(&[b'k'; 64 << 10]).await.is_ok() {}
+        };
+        let read = async {
+            let mut stream = connect(&address).await.unwrap();
+            let mut line = Vec::new();
+            let error = read_line(&mut stream, &mut line).await.unwrap_err();
+            assert!(error.to_string().starts_with("it answers: kkk"), "{error}");
+            assert_eq!(line.len(), LINE_BYTES_MAX + 1);
+        };
+        tokio::join!(flood, read);
     }
 
     #[test]

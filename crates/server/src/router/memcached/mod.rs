@@ -15,7 +15,9 @@
 
 pub(super) mod parts;
 
-use clockwise_client::memcached::{Refusal, Request, RequestLimits, RequestScanner, Scan, Verb};
+use clockwise_client::memcached::{
+    Quiet, Refusal, Request, RequestLimits, RequestScanner, Scan, Verb,
+};
 use clockwise_client::resp::Protocol;
 use clockwise_client::routing::Effect;
 use clockwise_cluster::Route;
@@ -67,13 +69,8 @@ impl Worker {
                 quiet,
                 instead,
             }) => {
-                let line = format!("{refusal}\r\n");
-                if quiet.hides(line.as_bytes()) {
-                    self.counters.refused += 1;
-                } else {
-                    self.say(place, &line);
-                }
-                if let Some(instead) = instead.filter(|_| !logging_in) {
+                self.refuse_unless_hidden(place, quiet, &format!("{refusal}\r\n"));
+                if let Some(instead) = instead.filter(|_| !logging_in && self.halted.is_none()) {
                     let route = turn.view.route(turn.view.position(instead.key(0)));
                     self.dispatch_unasked(turn, (route.node, LANE), instead.frame());
                 }
@@ -90,6 +87,15 @@ impl Worker {
     fn say(&mut self, place: usize, line: &str) {
         self.counters.refused += 1;
         self.answer(place, |out| out.extend_from_slice(line.as_bytes()));
+    }
+
+    /// Likewise, unless the client does not want to read it.
+    fn refuse_unless_hidden(&mut self, place: usize, quiet: Quiet, line: &str) {
+        if quiet.hides(line.as_bytes()) {
+            self.counters.refused += 1;
+        } else {
+            self.say(place, line);
+        }
     }
 
     /// The password is the value of a `set`, behind a user's name, as servers have it.
@@ -114,6 +120,9 @@ impl Worker {
     }
 
     fn memcached_request(&mut self, turn: &Turn, place: usize, request: &Request<'_>) {
+        if self.memcached_halted(place, request) {
+            return;
+        }
         match request.verb() {
             Verb::MetaNoop => self.answer(place, |out| out.extend_from_slice(b"MN\r\n")),
             Verb::Quit => {
@@ -137,6 +146,20 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Refuses what would be routed while nothing may be.
+    fn memcached_halted(&mut self, place: usize, request: &Request<'_>) -> bool {
+        let answered_here = matches!(
+            request.verb(),
+            Verb::MetaNoop | Verb::Quit | Verb::Verbosity
+        );
+        let Some(why) = self.halted.as_ref().filter(|_| !answered_here) else {
+            return false;
+        };
+        let line = format!("SERVER_ERROR clockwise: {why}\r\n");
+        self.refuse_unless_hidden(place, request.quiet(), &line);
+        true
     }
 
     /// To the node that owns the keys, or to each that owns some.
@@ -183,12 +206,8 @@ impl Worker {
     /// Empties all nodes, where the pool allows it.
     fn flush_all(&mut self, turn: &Turn, place: usize, request: &Request<'_>) {
         if !turn.view.flush_all() {
-            if request.quiet().hides(b"CLIENT_ERROR") {
-                self.counters.refused += 1;
-            } else {
-                self.say(place, "CLIENT_ERROR flush_all not allowed\r\n");
-            }
-            return;
+            let line = "CLIENT_ERROR flush_all not allowed\r\n";
+            return self.refuse_unless_hidden(place, request.quiet(), line);
         }
         if let Some(origin) = self.reserve_quiet(place, request.quiet()) {
             let routes = self.all_routes(turn);

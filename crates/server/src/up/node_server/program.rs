@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use clockwise_client::credentials::Password;
 
 use super::{Persist, config};
+use crate::driver::memcached::Statistics;
 use crate::up::answer::Answer;
 
 /// How long a memcached may take to say who it is.
@@ -137,19 +138,10 @@ fn statistics(port: u16) -> io::Result<String> {
 }
 
 fn of_memcached(statistics: &str) -> Option<Answer> {
-    let field = |name: &str| {
-        statistics.lines().find_map(|line| {
-            let (known, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
-            (known == name).then_some(value)
-        })
-    };
-    let number = |name| field(name)?.parse::<u64>().ok();
-    let pid = field("pid")?;
-    // Both are of the same clock, so that their difference is the start's.
-    let started = number("time")?.checked_sub(number("uptime")?)?;
+    let statistics = Statistics(statistics);
     Some(Answer {
-        pid: pid.parse().ok()?,
-        run_id: format!("{pid}-{started}"),
+        pid: statistics.pid()?,
+        run_id: statistics.run_id()?,
         loading: false,
         saves: None,
     })
