@@ -7,8 +7,7 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
-use crate::resp::ReplyError;
-use crate::routing::{Conversation, Unmatched};
+use crate::routing::{Conversation, NoReply, Unmatched};
 
 /// A node whose machine is gone without a word is noticed also while nothing is asked of it.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
@@ -26,7 +25,7 @@ pub(super) enum LinkError {
     #[error("{0}")]
     Socket(#[from] io::Error),
     #[error("{0}")]
-    Reply(#[from] ReplyError),
+    Reply(#[from] NoReply),
     #[error("{0}")]
     Unmatched(#[from] Unmatched),
     #[error("no answer within {0} ms")]

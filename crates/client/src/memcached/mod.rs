@@ -39,3 +39,6 @@ pub use verb::Verb;
 
 /// Bytes of the longest key, as it stands in a line.
 pub const KEY_BYTES_MAX: usize = 250;
+
+/// What the version in a clockwise router's reply to `version` has in it, by which it gives itself away.
+pub const ROUTER_VERSION: &str = " clockwise ";

@@ -12,14 +12,12 @@
 
 use std::collections::VecDeque;
 
+use super::greeting::{Greeting, Login, by_hello, by_version};
 use super::send_buffer::SendBuffer;
 use super::window::Window;
 use super::{Effect, Millis};
-use crate::credentials::Password;
-use crate::resp::{Protocol, ReplyError, ReplyScan, ReplyScanner, Value, write_command};
-
-/// The field by which a clockwise router gives itself away in its reply to `HELLO`.
-pub const ROUTER_FIELD: &str = "clockwise_version";
+use crate::memcached;
+use crate::resp::{Protocol, ReplyError, ReplyScan, ReplyScanner};
 
 /// How long a connection without requests keeps what it has learned of their number.
 const WINDOW_KEPT_MS: u64 = 1_000;
@@ -35,15 +33,6 @@ pub struct ConversationLimits {
     pub reply_ms_max: u64,
     /// How long a request may be without an answer in all, also while those before it arrive.
     pub answer_ms_max: u64,
-}
-
-/// Who we are to a node.
-#[derive(Clone, Debug)]
-pub struct Credential {
-    /// The user of the node's generation.
-    pub user: String,
-    /// Its password.
-    pub password: Password,
 }
 
 /// A request as it is handed over.
@@ -128,30 +117,51 @@ pub enum Unmatched {
     /// Nothing is awaited, or what is has not left yet.
     #[error("a reply that nothing asked for")]
     Unasked,
+    /// Of memcached: it names another key, another opaque word, or is of another kind.
+    #[error("a reply that does not fit its request")]
+    Unfit,
     /// A node that executes what it should have queued.
     #[error("it did not begin a transaction when asked to")]
     NoTransaction,
 }
 
-/// How logging in went.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Login {
-    /// The conversation is open.
-    Done,
-    /// The node does not know our user or its password.
-    Denied,
-    /// It is no server of ours; its words.
-    Refused(String),
-}
-
 /// How a server's answer to an `EXEC` begins that did nothing.
 const ABORTED: &[u8] = b"-EXECABORT";
+
+/// Why bytes of a node are no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoReply {
+    /// In RESP.
+    #[error("{0}")]
+    Resp(#[from] ReplyError),
+    /// In memcached's protocols.
+    #[error("{0}")]
+    Memcached(#[from] memcached::ReplyError),
+}
+
+/// Finds replies in what a node sends.
+#[derive(Debug)]
+enum Replies {
+    Resp(Protocol, Box<ReplyScanner>),
+    Memcached(memcached::ReplyScanner),
+}
+
+impl Replies {
+    fn to(greeting: Greeting<'_>, bytes_max: usize) -> Self {
+        match greeting {
+            Greeting::Hello(protocol, _) => {
+                Self::Resp(protocol, Box::new(ReplyScanner::new(bytes_max)))
+            }
+            Greeting::Version => Self::Memcached(memcached::ReplyScanner::new(bytes_max)),
+        }
+    }
+}
 
 /// See the module. `O` says whose a request is.
 #[derive(Debug)]
 pub struct Conversation<O> {
-    protocol: Protocol,
-    /// The answer to `HELLO` has come.
+    /// The answer to the greeting has come.
     open: bool,
     out: SendBuffer,
     in_flight: VecDeque<InFlight<O>>,
@@ -161,40 +171,25 @@ pub struct Conversation<O> {
     preamble_error: Option<Box<[u8]>>,
     /// Requests in flight, from the front, that were sent under an earlier epoch.
     outdated: usize,
-    scanner: ReplyScanner,
+    replies: Replies,
     window: Window,
     /// When bytes last came, or could not because nobody reads.
     heard_at: Millis,
 }
 
 impl<O: Copy> Conversation<O> {
-    /// Begins with `HELLO`.
-    pub fn new(
-        protocol: Protocol,
-        credential: Option<&Credential>,
-        limits: ConversationLimits,
-    ) -> Self {
+    /// Begins with a greeting, which says what is spoken.
+    pub fn new(greeting: Greeting<'_>, limits: ConversationLimits) -> Self {
         let mut out = SendBuffer::default();
-        let version = match protocol {
-            Protocol::Resp2 => "2",
-            Protocol::Resp3 => "3",
-        };
-        match credential {
-            Some(Credential { user, password }) => {
-                let hello = ["HELLO", version, "AUTH", user, password.reveal()];
-                write_command(out.tail(), &hello);
-            }
-            None => write_command(out.tail(), &["HELLO", version]),
-        }
+        greeting.write(out.tail());
         Self {
-            protocol,
             open: false,
             out,
             in_flight: VecDeque::new(),
             preamble_seen: 0,
             preamble_error: None,
             outdated: 0,
-            scanner: ReplyScanner::new(limits.reply_bytes_max),
+            replies: Replies::to(greeting, limits.reply_bytes_max),
             window: Window::new(limits.answers_bytes_max),
             heard_at: Millis(0),
         }
@@ -275,8 +270,22 @@ impl<O: Copy> Conversation<O> {
     /// # Errors
     /// It is no reply, and nothing behind it can be trusted.
     #[inline]
-    pub fn front<'a>(&mut self, bytes: &'a [u8]) -> Result<Front<'a>, ReplyError> {
-        Ok(match self.scanner.scan_or_skip(bytes)? {
+    pub fn front<'a>(&mut self, bytes: &'a [u8]) -> Result<Front<'a>, NoReply> {
+        let scanner = match &mut self.replies {
+            Replies::Resp(_, scanner) => scanner,
+            Replies::Memcached(scanner) => {
+                return Ok(match scanner.scan(bytes)? {
+                    memcached::ReplyScan::More => Front::Nothing,
+                    memcached::ReplyScan::Skip(bytes) => Front::Passed(bytes),
+                    memcached::ReplyScan::Reply(reply) => Front::Reply(&bytes[..reply.bytes]),
+                    memcached::ReplyScan::TooLong { rest, whole } => Front::TooLong {
+                        rest: rest.bytes,
+                        whole,
+                    },
+                });
+            }
+        };
+        Ok(match scanner.scan_or_skip(bytes)? {
             ReplyScan::More => Front::Nothing,
             ReplyScan::Skip(bytes) => Front::Passed(bytes),
             // Nobody subscribes or tracks over these connections; a server may still tell us something.
@@ -293,7 +302,7 @@ impl<O: Copy> Conversation<O> {
     /// Takes the request that a reply answers, the oldest, and its size.
     ///
     /// # Errors
-    /// None is awaited, or it has not left yet.
+    /// None is awaited, it has not left yet, or the reply cannot be its answer.
     #[inline]
     pub fn answered(&mut self, reply: &[u8]) -> Result<Answered<O>, Unmatched> {
         let Some(request) = self.in_flight.front().copied() else {
@@ -305,6 +314,9 @@ impl<O: Copy> Conversation<O> {
         }
         if request.end > self.out.sent_to() {
             return Err(Unmatched::Unasked);
+        }
+        if self.is_unfit(reply) {
+            return Err(Unmatched::Unfit);
         }
         self.window.answered(reply.len(), self.in_flight.len());
         self.in_flight.pop_front();
@@ -338,6 +350,15 @@ impl<O: Copy> Conversation<O> {
         Ok(answered)
     }
 
+    /// Whether a reply cannot be the answer to the request at the front. RESP does not tell, and of one
+    /// over the limit, which is handed over without its bytes, nothing is known.
+    fn is_unfit(&self, reply: &[u8]) -> bool {
+        match self.replies {
+            Replies::Resp(..) => false,
+            Replies::Memcached(_) => !reply.is_empty() && !memcached::answers(self.frame(0), reply),
+        }
+    }
+
     /// A reply to `MULTI`, or to what was queued behind it. A node that does not take them for a
     /// transaction executes them one by one: the connection must go.
     fn preamble(&mut self, reply: &[u8]) -> Result<(), Unmatched> {
@@ -360,36 +381,25 @@ impl<O: Copy> Conversation<O> {
         Ok(())
     }
 
-    /// What the answer to `HELLO` means. Only a server's facts, with the version asked for, open the
-    /// conversation; an echo does not. With them comes the number by which the server knows the
-    /// connection, if it has told.
+    /// What the answer to the greeting means, and by what number the server knows the connection, if it
+    /// has told.
     pub fn log_in(&mut self, reply: &[u8]) -> (Login, Option<i64>) {
-        let hello_end = self.out.end();
-        if self.out.sent_to() < hello_end {
-            let early = "it spoke before it was asked".to_owned();
-            return (Login::Refused(early), None);
-        }
-        let login = match Value::parse(reply) {
-            Ok(Some((value, _))) if fact(&value, ROUTER_FIELD).is_some() => {
-                Login::Refused("it is a router, not a server".to_owned())
-            }
-            Ok(Some((value, _))) if speaks(&value, self.protocol) => {
-                self.out.mark_answered(hello_end);
-                self.open = true;
-                let id = fact(&value, "id").and_then(Value::as_integer);
-                return (Login::Done, id);
-            }
-            Ok(Some((Value::Error(text), _)))
-                if text.starts_with("WRONGPASS") || text.starts_with("NOAUTH") =>
-            {
-                Login::Denied
-            }
-            other => Login::Refused(match other {
-                Ok(Some((Value::Error(text), _))) => text,
-                _ => "not a reply to HELLO".to_owned(),
-            }),
+        let greeting_end = self.out.end();
+        let (login, id) = match &self.replies {
+            Replies::Resp(protocol, _) => by_hello(*protocol, reply),
+            Replies::Memcached(_) => (by_version(reply), None),
         };
-        (login, None)
+        if login == Login::Done {
+            if self.out.sent_to() < greeting_end {
+                return (
+                    Login::Refused("it spoke before it was asked".to_owned()),
+                    None,
+                );
+            }
+            self.out.mark_answered(greeting_end);
+            self.open = true;
+        }
+        (login, id)
     }
 
     /// What was in flight, in order, with whether it was sent and under the present epoch.
@@ -416,19 +426,4 @@ impl<O: Copy> Conversation<O> {
         };
         self.out.between(start, self.in_flight[index].end)
     }
-}
-
-/// Whether these are a server's facts about itself, in this version of the protocol.
-fn speaks(facts: &Value, protocol: Protocol) -> bool {
-    let expected = match protocol {
-        Protocol::Resp2 => 2,
-        Protocol::Resp3 => 3,
-    };
-    fact(facts, "proto").and_then(Value::as_integer) == Some(expected)
-}
-
-/// One of the facts in a reply to `HELLO`.
-pub fn fact<'a>(facts: &'a Value, name: &str) -> Option<&'a Value> {
-    let mut pairs = facts.pairs().into_iter();
-    pairs.find_map(|(key, value)| (key.as_text() == Some(name)).then_some(value))
 }

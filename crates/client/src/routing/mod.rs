@@ -15,12 +15,13 @@
 //!
 //! [`Conversation`] is the other half, one for each connection: what has left, whose answer comes next.
 //!
-//! The server's router and the embedded client share the decisions of [`Traffic`]; each executes the
-//! [`Command`]s with its own sockets. Cost of the usual way, an open connection: two array lookups and a counter.
+//! The server's router and the embedded client share both; each executes the [`Command`]s with its
+//! own sockets. Cost of the usual way, an open connection: two array lookups and a counter.
 
 mod admission;
 mod budget;
 mod conversation;
+mod greeting;
 mod health;
 mod lane;
 mod outcome;
@@ -36,9 +37,9 @@ pub use admission::{
 };
 pub use budget::RetryLimits;
 pub use conversation::{
-    Answered, Conversation, ConversationLimits, Credential, Front, InFlight, Login, Lost, Outgoing,
-    ROUTER_FIELD, Unmatched, fact,
+    Answered, Conversation, ConversationLimits, Front, InFlight, Lost, NoReply, Outgoing, Unmatched,
 };
+pub use greeting::{Credential, Greeting, Login, ROUTER_FIELD, fact};
 pub use health::BackoffLimits;
 pub use outcome::{Effect, Flight, Verdict, judge};
 pub use queue::{QueueLimits, Waiting};

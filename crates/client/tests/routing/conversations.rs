@@ -1,7 +1,7 @@
 //! What is said over one connection, where a server does what none should.
 
 use clockwise_client::resp::Protocol;
-use clockwise_client::routing::{Conversation, ConversationLimits, Login};
+use clockwise_client::routing::{Conversation, ConversationLimits, Greeting, Login};
 
 const LIMITS: ConversationLimits = ConversationLimits {
     reply_bytes_max: 1 << 20,
@@ -14,7 +14,7 @@ const LIMITS: ConversationLimits = ConversationLimits {
 #[test]
 fn a_server_that_speaks_before_it_is_asked_is_refused() {
     const FACTS: &[u8] = b"%1\r\n+proto\r\n:3\r\n";
-    let begin = || Conversation::<u64>::new(Protocol::Resp3, None, LIMITS);
+    let begin = || Conversation::<u64>::new(Greeting::Hello(Protocol::Resp3, None), LIMITS);
     let hello = begin().unsent().len();
     for sent in 0..=hello {
         let mut said = begin();

@@ -20,6 +20,9 @@ pub(super) struct StatusArgs {
     check: bool,
 }
 
+/// What a question to the admin API has room for, however the bytes have to be written.
+const KEY_BYTES_MAX: usize = 4 << 10;
+
 #[derive(Debug, clap::Args)]
 pub(super) struct KeyArgs {
     /// The key, as text.
@@ -45,6 +48,17 @@ fn hexadecimal(text: &str) -> Result<String, String> {
 
 impl KeyArgs {
     fn ask(&self) -> Result<Answer, Failure> {
+        let text = self.key.as_ref().map(String::len);
+        let bytes = text.or_else(|| Some(self.hex.as_ref()?.len() / 2));
+        if let Some(bytes) = bytes.filter(|&bytes| bytes > KEY_BYTES_MAX) {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!(
+                    "the key has {bytes} bytes, and may have {KEY_BYTES_MAX} here; a client of the router can ask for longer ones"
+                ),
+            )
+            .with_next("CLOCKWISE ROUTE KEY, sent to the router"));
+        }
         let server = self.target.find()?;
         match (&self.key, &self.hex) {
             (Some(key), _) => server.get("route", &[("key", key)]),

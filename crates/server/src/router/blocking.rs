@@ -10,13 +10,12 @@
 //! `$`, the end of a stream as of now, is looked up once: asked again literally it would skip
 //! what came between two times.
 
+use clockwise_client::commands::{Command, TimeoutAt};
 use clockwise_client::resp::{Request, Value, write_array, write_bulk, write_command};
 use clockwise_client::routing::{Effect, Millis};
 
 use super::client::Pause;
-use super::commands::Command;
 use super::own_link::{Ask, Outcome};
-use super::policy::TimeoutAt;
 use super::refusal;
 use super::serve::Flow;
 use super::worker::{Turn, Worker};

@@ -4,6 +4,7 @@
 //! bytes are written when it leaves. So a part that has not left can be split again when the view
 //! changes. Values come back in the order of the keys, whatever node they are from.
 
+use clockwise_client::commands::Scatter;
 use clockwise_client::memcached;
 use clockwise_client::resp::{
     ArgSpan, ReplyScanner, Request, Value, write_array, write_bulk, write_integer, write_simple,
@@ -12,7 +13,6 @@ use clockwise_cluster::{Epoch, Protocol};
 use clockwise_placement::NodeId;
 
 use super::memcached::parts;
-use super::policy::Scatter;
 use super::refusal;
 use super::scan::Page;
 

@@ -2,7 +2,7 @@
 
 use clockwise_client::memcached;
 use clockwise_client::resp::RequestLimits;
-use clockwise_client::routing::TrafficLimits;
+use clockwise_client::routing::{ConversationLimits, TrafficLimits};
 
 /// The router's limits. The defaults suit a pool of caches or stores with small values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +96,18 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Of one connection to a node.
+    pub(super) fn conversation(&self) -> ConversationLimits {
+        ConversationLimits {
+            reply_bytes_max: self.reply_bytes_max,
+            answers_bytes_max: self.node_answers_bytes_max,
+            reply_ms_max: self.reply_ms_max,
+            answer_ms_max: self.answer_ms_max,
+        }
+    }
+}
+
 /// What a client may have of a worker's memory even when there is no more.
 pub(super) const MEMORY_SHARE_BYTES: usize = 1 << 20;
 
@@ -116,13 +128,6 @@ pub(super) const BUFFER_KEPT_BYTES: usize = 16 << 10;
 
 /// What a client's next answer is taken to be before it had any.
 pub(super) const FIRST_REPLY_BYTES: usize = 64 << 10;
-
-/// Requests that leave for a node before its first answer says how large answers are: eight of the
-/// largest value a client may set take a server about a second.
-pub(super) const WINDOW_FIRST: usize = 8;
-
-/// How long a connection without requests keeps what it has learned of their number.
-pub(super) const WINDOW_KEPT_MS: u64 = 1_000;
 
 /// Bytes read and dropped from a client that is being let go with an error, so that the error arrives.
 pub(super) const LINGER_BYTES_MAX: usize = 1 << 20;

@@ -4,20 +4,17 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clockwise_client::commands::{Local, Reason};
 use clockwise_client::resp::{
     Protocol, Request, write_array, write_bulk, write_integer, write_map, write_null, write_simple,
 };
+use clockwise_client::routing::ROUTER_FIELD;
 
 use super::client::{Pause, Phase};
 use super::limits::REFUSED_MULTI_MS;
-use super::policy::{Local, Reason};
 use super::refusal;
 use super::serve::Flow;
 use super::worker::{Turn, Worker};
-
-/// A field of our answer to `HELLO` that no server has: by it a router sees that what it takes for a
-/// node is a router, perhaps itself.
-pub(super) const ROUTER_FIELD: &str = "clockwise_version";
 
 const NOT_PLAIN_NAME: &str =
     "ERR Client names cannot contain spaces, newlines or special characters.";

@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use clockwise_client::commands::CommandTable;
 use clockwise_client::resp::Protocol;
 use clockwise_client::routing::NodeSlot;
 use clockwise_cluster::View;
 use mio::Waker;
 
-use super::commands::CommandTable;
 use super::stats::WorkerStats;
 use super::worker::Settings;
 

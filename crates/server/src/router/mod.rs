@@ -30,12 +30,9 @@
 mod blocking;
 mod client;
 mod clients;
-mod commands;
 mod connections;
-mod discover;
 mod dispatch;
 mod gather;
-mod key_spec;
 mod limits;
 mod listen;
 mod local;
@@ -44,19 +41,16 @@ mod memcached;
 mod node_link;
 mod nodes;
 mod own_link;
-mod policy;
 mod pressure;
 mod refusal;
 mod reply_queue;
 mod resolver;
 mod scan;
-mod send_buffer;
 mod serve;
 mod spread;
 mod stats;
 mod transaction;
 mod watching;
-mod window;
 mod worker;
 
 use std::io;
@@ -66,8 +60,9 @@ use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use clockwise_client::credentials::{Password, PoolKey};
-use clockwise_cluster::{Protocol, View};
+use clockwise_client::commands::keep_table;
+use clockwise_client::credentials::{Password, PoolKey, client_login};
+use clockwise_cluster::{Node, Protocol, View};
 use futures_util::FutureExt;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -184,7 +179,7 @@ impl Router {
         let mut feeders = JoinSet::new();
         let mut feeds = vec![pass_on_views(view.clone(), mailboxes.clone()).boxed()];
         if protocol == Protocol::Redis {
-            feeds.push(discover::keep_tables(view, secrets, mailboxes.clone()).boxed());
+            feeds.push(keep_tables(view, secrets, mailboxes.clone()).boxed());
         }
         for feeder in feeds {
             let end = part_ended.clone().drop_guard();
@@ -227,6 +222,25 @@ fn on_its_thread(
         work();
     })?;
     Ok((thread, at_end))
+}
+
+/// Hands every command table to all workers.
+async fn keep_tables(
+    view: watch::Receiver<Arc<View>>,
+    secrets: Secrets,
+    mailboxes: Vec<Arc<Mailbox>>,
+) {
+    let login = |node: &Node| {
+        let key = secrets.pool_key.as_ref()?;
+        Some(client_login(key, node))
+    };
+    keep_table(view, login, |table| {
+        let table = Arc::new(table);
+        for mailbox in &mailboxes {
+            mailbox.post(Message::Table(Arc::clone(&table)));
+        }
+    })
+    .await;
 }
 
 /// Hands every new view to all workers.

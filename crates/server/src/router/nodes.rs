@@ -7,7 +7,8 @@ use std::sync::Arc;
 use clockwise_client::credentials::{client_password, client_user};
 use clockwise_client::resp::Protocol;
 use clockwise_client::routing::{
-    Command, ConnectFailure, Flight, NodeSlot, Target, Verdict, Waiting, judge,
+    Command, ConnectFailure, Credential, Flight, Front, Greeting, Login, NoReply, NodeSlot, Target,
+    Unmatched, Verdict, Waiting, judge,
 };
 use clockwise_cluster::{Protocol as PoolProtocol, View};
 use clockwise_placement::NodeId;
@@ -15,9 +16,7 @@ use mio::event::Event;
 
 use super::limits::NODE_READ_BYTES;
 use super::mailbox::Message;
-use super::node_link::{
-    Answered, Credential, Front, Greeting, InFlight, Login, Lost, NoReply, NodeLink, Unmatched,
-};
+use super::node_link::{Answered, InFlight, Lost, NodeLink};
 use super::refusal;
 use super::worker::{Parked, Turn, Worker, lane_of, link_token};
 
@@ -161,7 +160,7 @@ impl Worker {
             });
         let greeting = match self.shared.protocol {
             PoolProtocol::Memcached => Greeting::Version,
-            _ => Greeting::Hello(credential.as_ref()),
+            _ => Greeting::Hello(protocol, credential.as_ref()),
         };
         let registry = (self.poll.registry(), link_token(slot, protocol));
         let id = self.connect_attempts;

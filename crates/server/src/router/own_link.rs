@@ -23,14 +23,14 @@ use std::sync::atomic::Ordering;
 
 use clockwise_client::credentials::{client_password, client_user};
 use clockwise_client::resp::Protocol;
-use clockwise_client::routing::{Effect, Millis, NodeSlot, Obstacle, Target};
+use clockwise_client::routing::{Credential, Effect, Greeting, Millis, NodeSlot, Obstacle, Target};
 use clockwise_cluster::Route;
 
 use super::blocking::Errand;
 use super::client::Phase;
 use super::dispatch::Sending;
 use super::mailbox::Message;
-use super::node_link::{Credential, Greeting, NodeLink, Origin};
+use super::node_link::{NodeLink, Origin};
 use super::nodes::LinkError;
 use super::refusal;
 use super::reply_queue::Sequence;
@@ -408,7 +408,7 @@ impl Worker {
         match NodeLink::connect(
             address,
             (slot, protocol, own.attempt),
-            Greeting::Hello(credential.as_ref()),
+            Greeting::Hello(protocol, credential.as_ref()),
             &self.settings.limits,
             (self.poll.registry(), own_token(place)),
         ) {

@@ -4,11 +4,10 @@
 //! send it again. `CROSSSLOT`: the keys must be on one node. `ERR`: this will not work, or nobody
 //! knows whether it did, as the text says. Node and epoch are named wherever they matter.
 
+use clockwise_client::commands::Reason;
 use clockwise_client::resp::write_error;
 use clockwise_client::routing::{Effect, Obstacle};
 use clockwise_cluster::{Epoch, Protocol, View};
-
-use super::policy::Reason;
 
 /// The line that tells a client, in the words of its protocol.
 ///

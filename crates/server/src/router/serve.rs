@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use clockwise_client::commands::{
+    Action, Command, KeySpec, Local, NoKeys, Reason, Script, TimeoutAt,
+};
 use clockwise_client::memcached::Quiet;
 use clockwise_client::resp::{Request, RequestLimits, RequestScanner, Scan};
 use clockwise_client::routing::Waiting;
@@ -9,13 +12,10 @@ use clockwise_cluster::{Protocol as PoolProtocol, Route};
 
 use super::blocking::blocks;
 use super::client::{Pause, Phase, Scanner};
-use super::commands::Command;
 use super::dispatch::Sending;
 use super::gather::Merge;
-use super::key_spec::{KeySpec, NoKeys};
 use super::limits::Limits;
 use super::node_link::Origin;
-use super::policy::{Action, Local, Reason, Script, TimeoutAt};
 use super::refusal;
 use super::transaction::is_transaction;
 use super::worker::{Parked, Turn, Worker};

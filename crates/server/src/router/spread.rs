@@ -1,14 +1,13 @@
 //! Requests that concern several nodes, or any one.
 
+use clockwise_client::commands::{Command, Scatter};
 use clockwise_client::resp::Request;
 use clockwise_client::routing::{Effect, Millis};
 use clockwise_cluster::Route;
 
-use super::commands::Command;
 use super::dispatch::Sending;
 use super::gather::{Gather, Merge};
 use super::node_link::Origin;
-use super::policy::Scatter;
 use super::refusal;
 use super::scan::Page;
 use super::worker::{Turn, Worker};

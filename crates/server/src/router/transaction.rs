@@ -12,6 +12,7 @@
 //! and sent as a whole to whoever owns them then. A node that has not received `EXEC` executes
 //! nothing, so a connection that breaks leaves it done whole or not at all.
 
+use clockwise_client::commands::{Action, Command, Local, Reason, Script};
 use clockwise_client::resp::{
     Request, RequestScanner, Scan, write_array, write_command, write_simple,
 };
@@ -19,9 +20,7 @@ use clockwise_client::routing::Effect;
 use clockwise_cluster::{Epoch, Route};
 
 use super::client::Client;
-use super::commands::Command;
 use super::dispatch::Sending;
-use super::policy::{Action, Local, Reason, Script};
 use super::refusal;
 use super::serve::Flow;
 use super::worker::{Turn, Worker};

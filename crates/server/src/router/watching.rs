@@ -8,13 +8,12 @@
 //! knows any more whether the keys were changed. `EXEC` then does nothing and says so with a null, as
 //! when they were: the client reads again and repeats.
 
+use clockwise_client::commands::{Command, Reason};
 use clockwise_client::resp::{Protocol, Request, write_command, write_simple};
 use clockwise_cluster::Route;
 
 use super::client::Pause;
-use super::commands::Command;
 use super::own_link::{Ask, Outcome, Watch};
-use super::policy::Reason;
 use super::refusal;
 use super::serve::Flow;
 use super::worker::{Turn, Worker};

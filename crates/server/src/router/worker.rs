@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
+use clockwise_client::commands::CommandTable;
 use clockwise_client::resp::Protocol;
 use clockwise_client::routing::{Effect, Millis, NodeSlot, Traffic};
 use clockwise_cluster::{Protocol as PoolProtocol, View};
@@ -20,7 +21,6 @@ use mio::{Events, Poll, Token};
 use super::Secrets;
 use super::client::Pause;
 use super::clients::Clients;
-use super::commands::CommandTable;
 use super::limits::{CLIENT_READ_BYTES, Limits, NODE_READ_BYTES, SWEEP_MS};
 use super::mailbox::{Mailbox, Message};
 use super::node_link::{NodeLink, Origin};

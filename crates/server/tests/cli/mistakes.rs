@@ -114,3 +114,15 @@ fn numbers_that_are_none_are_told_with_one_that_is() {
         );
     }
 }
+
+#[test]
+fn a_key_too_long_to_be_asked_about_is_refused_with_its_size() {
+    let cluster = Cluster::start(&["--nodes", "1"]);
+    let (fits, too_long) = (" ".repeat(4_096), "k".repeat(70_000));
+    assert_eq!(cluster.run(&["route", &fits]).exit, 0);
+    for verb in ["owner", "route"] {
+        let told = cluster.run(&[verb, &too_long]);
+        assert_eq!(told.exit, 2, "{}", told.stderr);
+        assert!(told.stderr.contains("70000 bytes"), "{}", told.stderr);
+    }
+}

@@ -11,8 +11,8 @@ use crate::client::call::Answer;
 use crate::client::error::Error;
 use crate::client::link::{self, Link, LinkError};
 use crate::routing::{
-    Answered, Command, ConnectFailure, Conversation, Flight, Front, Login, Lost, Millis, NodeSlot,
-    Verdict, Waiting, judge,
+    Answered, Command, ConnectFailure, Conversation, Flight, Front, Greeting, Login, Lost, Millis,
+    NodeSlot, Verdict, Waiting, judge,
 };
 
 /// Reads from one node before everything else gets its turn.
@@ -79,8 +79,8 @@ impl Worker {
         match (outcome, self.traffic.target(slot)) {
             (Ok(stream), Some(target)) => {
                 let credential = self.setup.access.credential(target);
-                let said =
-                    Conversation::new(PROTOCOL, credential.as_ref(), self.setup.conversation);
+                let greeting = Greeting::Hello(PROTOCOL, credential.as_ref());
+                let said = Conversation::new(greeting, self.setup.conversation);
                 self.lanes
                     .insert(slot, Lane::Up(Box::new(Link::new(stream, said))));
                 self.unflushed.push(slot);

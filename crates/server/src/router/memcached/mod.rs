@@ -31,9 +31,6 @@ use super::refusal;
 use super::serve::{Flow, Step};
 use super::worker::{Turn, Worker};
 
-/// What a router puts behind a node's version, and no server has in its own.
-pub(super) const ROUTER_VERSION: &str = " clockwise ";
-
 /// Connections are kept by version of the protocol; memcached has one, which takes the place of the first.
 pub(super) const LANE: Protocol = Protocol::Resp2;
 

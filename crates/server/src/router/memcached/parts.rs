@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clockwise_cluster::Epoch;
 
-use super::ROUTER_VERSION;
+use clockwise_client::memcached::ROUTER_VERSION;
 
 /// Writes a line of these words and keys.
 pub(in crate::router) fn write_line<'a>(

@@ -1,20 +1,20 @@
 //! Every command of a real server has one verdict, and `docs/router.md` says which.
 //!
-//! `CLOCKWISE_GOLDEN=write cargo test -p clockwise verdicts` writes the table of the page anew.
+//! `CLOCKWISE_GOLDEN=write cargo test -p clockwise-client verdicts` writes the table of the page anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use clockwise_client::resp::{Value, write_command};
 use clockwise_testkit::{RedisOptions, RedisServer};
 
-use super::{Command, CommandTable};
-use crate::router::policy::{Action, Local, Reason, Scatter, Script, TimeoutAt, WITHOUT_NODES};
+use super::policy::WITHOUT_NODES;
+use super::{Action, Command, CommandTable, Local, Reason, Scatter, Script, TimeoutAt};
+use crate::resp::{Value, write_command};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/router.md");
 const BEGIN: &str =
-    "<!-- What follows is written by a test, crates/server/src/router/commands/verdicts.rs. -->\n";
+    "<!-- What follows is written by a test, crates/client/src/commands/verdicts.rs. -->\n";
 const END: &str = "<!-- So far. -->\n";
 
 /// What becomes of commands that reach nodes, for users, in the order of the page.
