@@ -257,7 +257,11 @@ fn read_variable(variable: &str) -> Result<String, CredentialError> {
     })
 }
 
-fn read_secret(path: &Path) -> Result<String, CredentialError> {
+/// Opens a file that only its owner may read, like those of secrets and of private keys.
+///
+/// # Errors
+/// When it is not there, cannot be opened, or others than its owner could read it.
+pub fn open_private(path: &Path) -> Result<File, CredentialError> {
     let file = File::open(path).map_err(failed(path))?;
     // Of the file that is open, not of one that may have come to its place meanwhile.
     let mode = file.metadata().map_err(failed(path))?.mode() & 0o777;
@@ -267,6 +271,11 @@ fn read_secret(path: &Path) -> Result<String, CredentialError> {
             mode,
         });
     }
+    Ok(file)
+}
+
+fn read_secret(path: &Path) -> Result<String, CredentialError> {
+    let file = open_private(path)?;
     let mut text = String::new();
     // Room for a line end, and one byte more that shows that it is too long.
     let limit = u64::try_from(SECRET_BYTES_MAX + 3).unwrap_or(u64::MAX);

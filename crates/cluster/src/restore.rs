@@ -9,7 +9,7 @@ use core::fmt;
 use serde_json::Map;
 
 use crate::record::{Record, Tombstone};
-use crate::{ChangeId, Epoch, Generation, InvalidRecord, Nonce, PoolName};
+use crate::{ChangeId, Epoch, Generation, InvalidRecord, Nonce, PoolName, Protocol};
 
 /// How far generations of a copy go on when nothing says which were used since: further than any pool gets
 /// between two copies.
@@ -36,6 +36,13 @@ pub enum RestoreError {
         /// The pool whose place it would take.
         pool: PoolName,
     },
+    /// Its nodes speak something else.
+    OtherProtocol {
+        /// What those of the copy speak.
+        copy: Protocol,
+        /// What those of the pool speak.
+        pool: Protocol,
+    },
     /// What would come of it contradicts itself.
     Invalid(InvalidRecord),
 }
@@ -48,7 +55,7 @@ impl Record {
     /// leave tombstones.
     ///
     /// # Errors
-    /// A change in flight in either, another pool, or a record that contradicts itself.
+    /// A change in flight in either, another pool, another protocol, or a record that contradicts itself.
     ///
     /// ```
     /// use clockwise_cluster::{Epoch, NewNode, NewPool, Nonce, Record};
@@ -111,6 +118,12 @@ impl Record {
                 pool: self.pool.clone(),
             });
         }
+        if self.protocol != copy.protocol {
+            return Err(RestoreError::OtherProtocol {
+                copy: copy.protocol,
+                pool: self.protocol,
+            });
+        }
         match &self.change {
             Some(change) => Err(RestoreError::ChangeInFlight {
                 id: change.id.clone(),
@@ -157,6 +170,12 @@ impl fmt::Display for RestoreError {
             ),
             Self::OtherPool { copy, pool } => {
                 write!(f, "the copy is of pool {copy}, not of {pool}")
+            }
+            Self::OtherProtocol { copy, pool } => {
+                write!(
+                    f,
+                    "the copy is of nodes that speak {copy}, and those of the pool speak {pool}"
+                )
             }
             Self::Invalid(error) => write!(f, "what would come of it is no record: {error}"),
         }
@@ -293,6 +312,12 @@ mod tests {
         assert!(matches!(
             refused(&pool("other", &["a"]), &copy),
             RestoreError::OtherPool { .. }
+        ));
+        let mut cache = copy.clone();
+        cache.protocol = Protocol::Memcached;
+        assert!(matches!(
+            refused(&cache, &copy),
+            RestoreError::OtherProtocol { .. }
         ));
     }
 }

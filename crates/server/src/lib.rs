@@ -5,6 +5,7 @@ pub mod cli;
 pub mod comparison;
 pub mod driver;
 pub mod embedded;
+mod random;
 pub mod rebalancer;
 pub mod router;
 pub mod running;

@@ -5,6 +5,7 @@
 //! is asked of it over its own admin API, at the address that it has left in the store. What is asked is never
 //! passed on again: an answer comes from the leader or not at all.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use clockwise_client::store::{Leader, ReadError, Store};
 use serde::de::DeserializeOwned;
 use tokio::task::spawn_blocking;
 use ureq::Agent;
+use ureq::http::StatusCode;
 
 use super::answer::LeaderStatus;
 use super::call::EmptyCall;
@@ -22,8 +24,8 @@ use crate::rebalancer::{LEADER, Progress};
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 /// Less than a caller of ours waits for a look.
 const LOOK_WITHIN: Duration = Duration::from_secs(3);
-/// Less than a caller of ours waits for a change.
-const CHANGE_WITHIN: Duration = Duration::from_secs(20);
+/// Less than a caller of ours waits for a change, after a look.
+const CHANGE_WITHIN: Duration = Duration::from_secs(18);
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 /// Where the leader says what it knows.
 pub(super) const PROGRESS: &str = "progress";
@@ -121,17 +123,23 @@ impl Elsewhere {
     /// Has the leader do `call`, which takes nothing.
     ///
     /// # Errors
-    /// Its refusal; or that nobody leads, or who does and cannot be asked.
+    /// Its refusal; that nobody leads, or who does and cannot be asked; or that it was asked and did not say what
+    /// came of it.
     pub(super) async fn order(&self, call: &'static str) -> Result<(), Refusal> {
-        let leader = match self.store.leader(LEADER).await {
-            Ok(Some(leader)) => leader,
-            Ok(None) => {
+        // The token goes only to who has said that it leads: at an address that was left in the store somebody
+        // else may listen by now.
+        let leader = match self.progress().await {
+            Known::Told(leader, _) => leader,
+            Known::Silent(leader, why) => return Err(unasked(&leader, &why, call)),
+            Known::Nobody => {
                 let words = "nobody leads the pool: nothing was begun".to_owned();
                 return Err(
                     Refusal::new(Code::Unhealthy, words).with_next("clockwise status".to_owned())
                 );
             }
-            Err(error) => return Err(Refusal::new(Code::StoreUnreachable, error.to_string())),
+            Known::Unsaid(error) => {
+                return Err(Refusal::new(Code::StoreUnreachable, error.to_string()));
+            }
         };
         let Some(contact) = leader.contact.clone() else {
             return Err(unasked(&leader, "it says no address of an admin API", call));
@@ -142,16 +150,70 @@ impl Elsewhere {
                 .post(format!("http://{contact}/v1/{HERE}/{call}"))
                 .header("authorization", format!("Bearer {}", token.reveal()));
             let request = request.config().timeout_global(Some(CHANGE_WITHIN)).build();
-            read::<serde_json::Value>(request.send_json(EmptyCall {})).map(drop)
+            Ok(outcome(request.send_json(EmptyCall {})))
         });
-        done.await.map_err(|refusal| match refusal.code {
-            // Of the way there, not of what was asked.
-            Code::TimedOut | Code::Unauthorised | Code::ForeignHost | Code::NotFound => {
-                unasked(&leader, &refusal.message, call)
-            }
-            _ => refusal,
-        })
+        match done.await? {
+            Outcome::Done => Ok(()),
+            Outcome::Refused(refusal) => Err(refusal),
+            Outcome::NotBegun(why) => Err(unasked(&leader, &why, call)),
+            Outcome::Unsaid(why) => Err(unsaid(&leader, &why)),
+        }
     }
+}
+
+/// What came of an order.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// It says why not.
+    Refused(Refusal),
+    /// It did not arrive, or was not listened to.
+    NotBegun(String),
+    /// It arrived, and nobody knows more.
+    Unsaid(String),
+}
+
+fn outcome(sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Outcome {
+    let response = match sent {
+        Ok(response) => response,
+        Err(error) if never_arrived(&error) => return Outcome::NotBegun(error.to_string()),
+        Err(error) => return Outcome::Unsaid(error.to_string()),
+    };
+    // Of the way there, not of what was asked: no call has these when it has begun.
+    let unheard = matches!(
+        response.status(),
+        StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::NOT_FOUND
+            | StatusCode::MISDIRECTED_REQUEST
+    );
+    match read::<serde_json::Value>(Ok(response)) {
+        Ok(_) => Outcome::Done,
+        Err(refusal) if unheard => Outcome::NotBegun(refusal.message),
+        Err(refusal) if refusal.code == Code::TimedOut => Outcome::Unsaid(refusal.message),
+        Err(refusal) => Outcome::Refused(refusal),
+    }
+}
+
+/// Whether there was no connection that a request could have gone over.
+fn never_arrived(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::BadUri(_)
+        | ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => true,
+        ureq::Error::Io(error) => error.kind() == ErrorKind::ConnectionRefused,
+        _ => false,
+    }
+}
+
+fn unsaid(leader: &Leader, why: &str) -> Refusal {
+    let Leader { term, holder, .. } = leader;
+    let words = format!(
+        "{holder}, which leads under term {term}, was asked and did not say what came of it ({why}); it may have \
+         been begun"
+    );
+    Refusal::new(Code::TimedOut, words).with_next("clockwise moves".to_owned())
 }
 
 fn unasked(leader: &Leader, why: &str, call: &str) -> Refusal {
@@ -236,7 +298,76 @@ pub(super) fn unheard(leader: &LeaderStatus) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
     use super::*;
+
+    fn agent() -> Agent {
+        let config = Agent::config_builder().proxy(None);
+        config.http_status_as_error(false).build().into()
+    }
+
+    /// What comes of a call that is read, and answered with this.
+    fn answered(with: String) -> Outcome {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let answering = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut asked, mut some) = (Vec::<u8>::new(), [0; 1_024]);
+            while !asked.windows(2).any(|two| two == b"{}") {
+                let count = stream.read(&mut some).unwrap();
+                assert!(count > 0, "it ended before it was whole");
+                asked.extend(&some[..count]);
+            }
+            stream.write_all(with.as_bytes()).unwrap();
+        });
+        let sent = agent().post(format!("http://{at}/v1/here/abort"));
+        let outcome = outcome(sent.send_json(EmptyCall {}));
+        answering.join().unwrap();
+        outcome
+    }
+
+    fn response(status: &str, body: &str) -> String {
+        let length = body.len();
+        format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}")
+    }
+
+    fn refusal(code: Code) -> String {
+        let error = Refusal::new(code, "why".to_owned());
+        serde_json::to_string(&RefusalBody { error }).unwrap()
+    }
+
+    #[test]
+    fn only_what_cannot_have_arrived_is_said_not_to_have_begun() {
+        assert_eq!(answered(response("200 OK", "{}")), Outcome::Done);
+        let conflict = response("409 Conflict", &refusal(Code::Conflict));
+        let refused = Refusal::new(Code::Conflict, "why".to_owned());
+        assert_eq!(answered(conflict), Outcome::Refused(refused));
+        for unknown in [
+            String::new(),
+            response("200 OK", "hello"),
+            response("502 Bad Gateway", "<html>"),
+            response("504 Gateway Timeout", &refusal(Code::TimedOut)),
+        ] {
+            let outcome = answered(unknown.clone());
+            assert!(
+                matches!(outcome, Outcome::Unsaid(_)),
+                "{unknown:?}: {outcome:?}"
+            );
+        }
+        for deaf in ["401 Unauthorized", "403 Forbidden", "404 Not Found"] {
+            let outcome = answered(response(deaf, "no"));
+            assert!(
+                matches!(outcome, Outcome::NotBegun(_)),
+                "{deaf}: {outcome:?}"
+            );
+        }
+        let nobody = agent().post("http://127.0.0.1:1/").send_json(EmptyCall {});
+        let outcome = outcome(nobody);
+        assert!(matches!(outcome, Outcome::NotBegun(_)), "{outcome:?}");
+    }
 
     #[test]
     fn a_leader_that_cannot_be_asked_is_named_with_the_command_that_reaches_it() {

@@ -9,12 +9,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clockwise_client::store::{COMMITS_MAX, CommitError, NextError, ReadError, Store, commit_next};
 use clockwise_cluster::{
-    Apply, ApplyError, Edit, EditError, Epoch, Nonce, Record, StageError, Throttle, Unstage,
-    UnstageError,
+    Apply, ApplyError, Edit, EditError, Epoch, Record, StageError, Throttle, Unstage, UnstageError,
 };
 
 use super::call::ThrottleCall;
 use super::refusal::{Code, Refusal};
+use crate::random::with_nonces;
 use crate::rebalancer::{AbortRefused, AcceptError, NotLeading};
 
 /// Changes the record of one pool as an operator asks.
@@ -129,30 +129,20 @@ pub(super) fn applied(
     expected: Option<Epoch>,
     allowed_writers: &[String],
 ) -> Result<Record, Refusal> {
-    let mut exhausted = None;
-    let mut nonces = || {
-        let mut bytes = [0; 16];
-        if let Err(error) = getrandom::fill(&mut bytes) {
-            exhausted = Some(error);
-        }
-        Nonce::new(bytes)
-    };
     let name = change_name(record.epoch().next());
-    let request = Apply {
-        expected: expected.unwrap_or(record.epoch()),
-        id: name
-            .parse()
-            .map_err(|error| Refusal::new(Code::Failed, format!("{name}: {error}")))?,
-        now_ms: now_ms(),
-        nonces: &mut nonces,
-    };
-    let mut next = record.apply(request)?;
-    if let Some(error) = exhausted {
-        return Err(Refusal::new(
-            Code::Failed,
-            format!("no random bytes: {error}"),
-        ));
-    }
+    let id = name
+        .parse()
+        .map_err(|error| Refusal::new(Code::Failed, format!("{name}: {error}")))?;
+    let next = with_nonces(|nonces| {
+        record.apply(Apply {
+            expected: expected.unwrap_or(record.epoch()),
+            id,
+            now_ms: now_ms(),
+            nonces,
+        })
+    });
+    let mut next =
+        next.map_err(|error| Refusal::new(Code::Failed, format!("no random bytes: {error}")))??;
     if !allowed_writers.is_empty() {
         let mut writers = next.options().foreign_writers.clone();
         writers.extend(

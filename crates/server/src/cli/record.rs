@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clockwise_cluster::{
-    Epoch, InvalidRecord, NewNode, NewPool, Nonce, Record, RestoreError, Revision,
+    Epoch, InvalidRecord, NewNode, NewPool, Nonce, Record, RestoreError, Revision, View,
 };
 use serde::Serialize;
 
 use super::exit::{Exit, Failure};
 use super::output::{self, Format, percent};
 use crate::comparison::{self, Comparison};
+use crate::random;
 use crate::serve::stores::Access;
 use crate::up::placing::{Kind, Placing};
 use nodes::{NodeWord, nodes_of};
@@ -84,6 +85,10 @@ pub(super) struct ImportArgs {
     /// The epoch of the record that is replaced.
     #[arg(long, value_name = "E", requires = "replace")]
     expect_epoch: Option<u64>,
+    /// Replace it although keys get other owners, and are copied nowhere: who has them now does not answer for
+    /// them any more.
+    #[arg(long, requires = "replace")]
+    owners_change: bool,
     /// An epoch that processes may have seen since the export: the record begins above it.
     #[arg(long, value_name = "E")]
     above_epoch: Option<u64>,
@@ -203,24 +208,9 @@ fn init(args: &InitArgs, format: Format) -> Result<Exit, Failure> {
     written(&open, &record, None, format)
 }
 
-/// Lets `make` draw nonces; fails if the system has no random bytes.
 fn with_nonces<T>(make: impl FnOnce(&mut dyn FnMut() -> Nonce) -> T) -> Result<T, Failure> {
-    let mut exhausted = None;
-    let mut nonces = || {
-        let mut bytes = [0; 16];
-        if let Err(error) = getrandom::fill(&mut bytes) {
-            exhausted = Some(error);
-        }
-        Nonce::new(bytes)
-    };
-    let made = make(&mut nonces);
-    match exhausted {
-        Some(error) => Err(Failure::new(
-            Exit::Failed,
-            format!("no random bytes: {error}"),
-        )),
-        None => Ok(made),
-    }
+    random::with_nonces(make)
+        .map_err(|error| Failure::new(Exit::Failed, format!("no random bytes: {error}")))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {
@@ -334,14 +324,37 @@ fn import(args: &ImportArgs, format: Format) -> Result<Exit, Failure> {
         Failure::new(exit, error)
     })?;
     // As whoever serves it will: a record that makes no view is refused now, not by all of them.
-    clockwise_cluster::View::from_record(&restored)
+    View::from_record(&restored)
         .map_err(|error| Failure::new(Exit::Usage, format!("the record makes no view: {error}")))?;
+    if let Some(present) = present.as_deref().filter(|_| !args.owners_change) {
+        check_owners(present, &restored)?;
+    }
     let expected = present
         .as_ref()
         .map_or(Revision::new(0), |present| present.revision());
     let replaced = present.as_ref().map(|present| present.epoch());
     let record = open.commit(expected, restored)?;
     written(&open, &record, replaced, format)
+}
+
+/// A record that is put in place moves no key: who owned it must still.
+fn check_owners(present: &Record, restored: &Record) -> Result<(), Failure> {
+    let what = match comparison::compare(present, restored) {
+        Ok(compared) if compared.same_owners => return Ok(()),
+        Ok(compared) => format!(
+            "with this record {} of positions have another owner, and their keys would stay where nobody looks for \
+             them",
+            percent(compared.moved_share)
+        ),
+        Err(error) => format!(
+            "the record that is there makes no view ({error}), so that nobody can tell whether keys get other owners"
+        ),
+    };
+    let words = format!("{what}: nothing was changed");
+    Err(Failure::new(Exit::Guard, words).with_next(
+        "compare them with `clockwise record diff`; keys are moved by `clockwise node` and `clockwise apply`; where \
+         the keys lie as the file says, or may be lost:  --owners-change",
+    ))
 }
 
 /// One epoch that is kept.

@@ -108,6 +108,15 @@ impl Limits {
     }
 }
 
+/// For frames that were taken under limits which may be others by now: nothing is asked of their sizes again.
+pub(super) const TAKEN: RequestLimits = RequestLimits {
+    elements_max: u32::MAX,
+    bulk_bytes_max: u32::MAX,
+    request_bytes_max: u32::MAX,
+    inline_bytes_max: u32::MAX,
+    skip_bytes_max: 0,
+};
+
 /// What a client may have of a worker's memory even when there is no more.
 pub(super) const MEMORY_SHARE_BYTES: usize = 1 << 20;
 

@@ -14,7 +14,7 @@ use super::blocking::blocks;
 use super::client::{Pause, Phase, Scanner};
 use super::dispatch::Sending;
 use super::gather::Merge;
-use super::limits::Limits;
+use super::limits::{Limits, TAKEN};
 use super::node_link::Origin;
 use super::refusal;
 use super::transaction::is_transaction;
@@ -462,9 +462,8 @@ impl Worker {
                 Err(text) => self.fail(turn, origin, &refusal::aborted(&text), false),
             };
         }
-        let mut scanner = clockwise_client::resp::RequestScanner::default();
-        let limits = self.settings.limits.request.clone();
-        let Ok(Scan::Request { request, .. }) = scanner.scan(&limits, &frame) else {
+        let mut scanner = RequestScanner::default();
+        let Ok(Scan::Request { request, .. }) = scanner.scan(&TAKEN, &frame) else {
             unreachable!("a frame that was scanned before is a request");
         };
         let command = turn.table.find(request.arg(0));

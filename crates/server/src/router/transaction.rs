@@ -21,6 +21,7 @@ use clockwise_cluster::{Epoch, Route};
 
 use super::client::Client;
 use super::dispatch::Sending;
+use super::limits::TAKEN;
 use super::refusal;
 use super::serve::Flow;
 use super::worker::{Turn, Worker};
@@ -304,11 +305,13 @@ impl Worker {
     /// The one node that owns all keys of a transaction, and whether any of them is held; `None` where
     /// it has none.
     pub(super) fn keyed_route(&self, turn: &Turn, frame: &[u8]) -> Result<Option<Route>, String> {
-        let limits = self.settings.limits.request.clone();
         let mut scanner = RequestScanner::default();
         let mut rest = frame;
         let mut found: Option<(Route, Vec<u8>)> = None;
-        while let Ok(Scan::Request { consumed, request }) = scanner.scan(&limits, rest) {
+        while !rest.is_empty() {
+            let Ok(Scan::Request { consumed, request }) = scanner.scan(&TAKEN, rest) else {
+                unreachable!("a transaction is of requests that were scanned before");
+            };
             rest = &rest[consumed..];
             let command = turn.table.find(request.arg(0));
             let command = command.and_then(|command| match (command.action, request.get(1)) {

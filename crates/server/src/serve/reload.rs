@@ -92,11 +92,18 @@ impl Live {
             ..Outcome::default()
         };
         // The only one that somebody else has to agree to comes first.
-        if self.enter_etcd(&config, &secrets).await.map_err(|error| {
+        let entered = self.enter_etcd(&config, &secrets).await.map_err(|error| {
             named(format!(
                 "store.password_file: etcd does not take it: {error}"
             ))
-        })? {
+        })?;
+        // One that was not tried is none that this process goes on with.
+        let etcd = match entered {
+            true => secrets.etcd.clone(),
+            false => self.secrets.etcd.clone(),
+        };
+        let secrets = Secrets { etcd, ..secrets };
+        if entered {
             outcome.changed.push("store.password_file");
         }
         self.apply(config, secrets, set_level, &mut outcome);

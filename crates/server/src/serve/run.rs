@@ -192,9 +192,12 @@ impl Served {
         let opened = open(&config, &secrets, at.as_ref())?;
         let record = first_record(&config, &opened, notify).await?;
         let driver = driver(&config, &secrets, &record);
-        let protocol = record.protocol();
+        let of_pool: Arc<dyn Driver> = match record.protocol() {
+            Protocol::Memcached => Arc::new(MemcachedDriver),
+            _ => Arc::new(driver.clone()),
+        };
         if let Some(file) = opened.file().filter(|_| rebalancer) {
-            terms::restore(file, &driver, &record).await;
+            terms::restore(file, &*of_pool, &record).await;
         }
         let token = secrets.token.clone().map(Token::from);
         let pool_key = || secrets.pool_key.clone();
@@ -219,10 +222,7 @@ impl Served {
             store: Arc::clone(&opened.store),
             registry: Arc::clone(&opened.registry),
             record: Arc::clone(&record),
-            driver: match protocol {
-                Protocol::Memcached => Arc::new(MemcachedDriver),
-                _ => Arc::new(driver.clone()) as Arc<dyn Driver>,
-            },
+            driver: of_pool,
         };
         let running = Running::start(foundation, roles).await?;
         let ready = Ready {

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use clockwise_client::store::{CommitError, ReadError, Store};
 use clockwise_cluster::{
-    AddressError, Edit, InvalidRecord, NewNode, NewPool, Nonce, Protocol, Record, Revision,
-    ServiceClass,
+    AddressError, Edit, InvalidRecord, NewNode, NewPool, Protocol, Record, Revision, ServiceClass,
 };
 use clockwise_placement::NodeId;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -13,6 +12,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::data_dir::{DataDir, DataDirError, make_private_folder};
 use super::fleet::{Fleet, FleetError, Past};
 use super::placing::{Kind, Placing};
+use crate::random::with_nonces;
 
 /// Nodes of a new pool unless another number is asked for.
 const NODES: u16 = 3;
@@ -190,14 +190,6 @@ async fn create(
         tracing::info!(node = %id, address = %running.address, "node started");
         first.push(NewNode::new(id, running.address.parse()?));
     }
-    let mut exhausted = None;
-    let mut nonces = || {
-        let mut bytes = [0; 16];
-        if let Err(error) = getrandom::fill(&mut bytes) {
-            exhausted = Some(error);
-        }
-        Nonce::new(bytes)
-    };
     let mut pool = NewPool::new(POOL.parse().expect("a word names a pool"), first);
     pool.scheme = pool.scheme.with_hash_tags(wish.hash_tags);
     pool.protocol = protocol;
@@ -211,9 +203,7 @@ async fn create(
     pool.generator = Placing::usual(wish.placement.unwrap_or(usual)).generator();
     pool.options.scripts = wish.scripts;
     pool.options.flush_all = wish.flush_all;
-    let record = Record::create(pool, &mut nonces)?;
-    match exhausted {
-        Some(error) => Err(FirstError::Random(error)),
-        None => Ok(store.commit(Revision::new(0), record, None).await?),
-    }
+    let record =
+        with_nonces(|nonces| Record::create(pool, nonces)).map_err(FirstError::Random)??;
+    Ok(store.commit(Revision::new(0), record, None).await?)
 }

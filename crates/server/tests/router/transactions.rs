@@ -360,3 +360,32 @@ fn transactions_lose_nothing_while_their_keys_are_handed_over() {
     }
     assert!(moved > 10, "{moved} of 120 keys moved");
 }
+
+#[test]
+fn what_waits_goes_whole_to_its_owner_under_limits_that_became_lower() {
+    let mut pool = joining(patient());
+    let keys = ["alone", "whole"].map(|form| pool.moving_key(0, form));
+    let staying = pool.staying_key(0, "s");
+    let value = "v".repeat(64 << 10);
+    pool.begin_handover(0);
+    let (mut alone, mut whole) = (pool.client(), pool.client());
+    alone.send(&["SET", &keys[0], &value]);
+    assert_eq!(whole.ask("MULTI"), ok());
+    assert_eq!(whole.call(&["SET", &keys[1], &value]), queued());
+    whole.send(&["EXEC"]);
+    wait_until("both are held", || pool.stats().held == 2);
+    let mut lower = patient();
+    lower.request.bulk_bytes_max = 1 << 10;
+    pool.router().change(lower, None);
+    let mut other = pool.client();
+    wait_until("the lower limit counts", || {
+        matches!(other.call(&["SET", &staying, &value]), Value::Error(_))
+    });
+    pool.fence(0);
+    pool.flip(0);
+    assert_eq!(alone.read(), ok());
+    assert_eq!(whole.read(), Value::Array(vec![ok()]));
+    for key in &keys {
+        assert_eq!(pool.servers[3].cli(&["STRLEN", key]), "65536", "{key}");
+    }
+}

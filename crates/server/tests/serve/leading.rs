@@ -1,5 +1,9 @@
 //! Leadership: whoever leads is killed, and another goes on.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -82,5 +86,43 @@ fn a_leader_that_ends_in_good_order_is_followed_at_once() {
         ended_at.elapsed() < Duration::from_secs(2),
         "{:?}",
         ended_at.elapsed()
+    );
+}
+
+#[test]
+fn the_token_goes_to_nobody_who_does_not_say_that_it_leads() {
+    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = stranger.local_addr().unwrap();
+    let heard = Arc::new(Mutex::new(String::new()));
+    let hears = Arc::clone(&heard);
+    thread::spawn(move || {
+        for mut stream in stranger.incoming().flatten() {
+            let mut lines = BufReader::new(stream.try_clone().unwrap());
+            let mut head = String::new();
+            while lines.read_line(&mut head).is_ok_and(|bytes| bytes > 2) {}
+            hears.lock().unwrap().push_str(&head);
+            // It may have gone by now.
+            let _gone = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}");
+        }
+    });
+    let pool = Pool::over_etcd(1);
+    let config = pool.config("a", ALL, "");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let token = "token_file = \"token\"\n";
+    let elsewhere = format!("{token}advertise = \"{address}\"\n");
+    std::fs::write(&config, text.replace(token, &elsewhere)).unwrap();
+    let first = Serve::start(&config);
+    wait_until("the first leads", || {
+        first.status()["leader"]["here"] == true
+    });
+    let second = pool.serve("b", ALL);
+    let refused = second.run(&["abort"]);
+    assert_eq!(refused.exit, 4, "{refused:?}");
+    assert!(refused.stderr.contains("nothing was begun"), "{refused:?}");
+    let heard = heard.lock().unwrap().to_lowercase();
+    assert!(heard.contains("get /v1/progress"), "{heard}");
+    assert!(
+        !heard.contains("authorization") && !heard.contains("post"),
+        "{heard}"
     );
 }

@@ -225,6 +225,58 @@ fn a_record_is_moved_from_a_folder_into_etcd() {
 }
 
 #[test]
+fn a_record_that_gives_keys_other_owners_or_another_protocol_is_refused() {
+    let pool = Pool::over_a_file(2);
+    // The same nodes, placed in another way.
+    let elsewhere = format!("file:{}", pool.path("elsewhere").display());
+    let nodes = [1, 2].map(|n| format!("node-{n}={}", pool.nodes[n - 1].addr()));
+    let other = run(&[
+        "record",
+        "init",
+        "--store",
+        &elsewhere,
+        "--placement",
+        "ring",
+        "--node",
+        &nodes[0],
+        "--node",
+        &nodes[1],
+    ]);
+    assert_eq!(other.exit, 0, "{other:?}");
+    let file = pool.path("other.json");
+    let exported = run(&["record", "export", "--store", &elsewhere]).stdout;
+    fs::write(&file, &exported).unwrap();
+    let mut import = vec!["import", file.to_str().unwrap()];
+    import.extend(["--replace", "--expect-epoch", "1"]);
+    let refused = record(&import, &pool);
+    assert_eq!(refused.exit, 7, "{refused:?}");
+    for words in [
+        "% of positions have another owner",
+        "nothing was changed",
+        "--owners-change",
+    ] {
+        assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+    }
+    let before: Value = serde_json::from_str(&record(&["export"], &pool).stdout).unwrap();
+    assert_eq!(before["epoch"], 1);
+
+    let mut cache = before;
+    cache["protocol"] = "memcached".into();
+    let memcached = pool.path("memcached.json");
+    fs::write(&memcached, cache.to_string()).unwrap();
+    let mut of_a_cache = import.clone();
+    of_a_cache[1] = memcached.to_str().unwrap();
+    of_a_cache.push("--owners-change");
+    let refused = record(&of_a_cache, &pool);
+    assert_eq!(refused.exit, 7, "{refused:?}");
+    assert!(refused.stderr.contains("speak memcached"), "{refused:?}");
+
+    import.push("--owners-change");
+    let done = record(&import, &pool);
+    assert_eq!(done.exit, 0, "{done:?}");
+}
+
+#[test]
 fn what_is_no_record_is_refused_and_nothing_is_written() {
     let pool = Pool::unmade(None, 0);
     let file = pool.path("x.json");

@@ -192,6 +192,14 @@ fn a_password_of_etcd_is_tried_before_it_is_taken() {
         etcd.ctl(&words);
     }
     pool.secret("etcd.password", "changed");
+    // With something else that waits for a restart it is not tried, and not taken for known.
+    let longer = store.replace("lease_seconds = 2", "lease_seconds = 3");
+    pool.config_over("a", ALL, &longer, "");
+    serve.signal(Signal::HUP);
+    wait_until("the lease stays", || {
+        serve.talk().contains("stay as they are until a restart")
+    });
+    pool.config_over("a", ALL, &store, "");
     serve.signal(Signal::HUP);
     wait_until("etcd says yes", || {
         serve.talk().contains("changed=\"store.password_file\"")

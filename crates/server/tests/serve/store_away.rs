@@ -126,7 +126,7 @@ fn two_placements_under_one_epoch_stop_the_router_until_a_later_epoch() {
     let (status, body) = serve.get("/readyz");
     assert!(status == 503 && body.contains("stopped serving"), "{body}");
     assert!(serve.problems().contains("stopped serving"));
-    let import = [
+    let mut import = vec![
         "record",
         "import",
         export.to_str().unwrap(),
@@ -136,6 +136,10 @@ fn two_placements_under_one_epoch_stop_the_router_until_a_later_epoch() {
         "--config",
         config.to_str().unwrap(),
     ];
+    // What is there now gives keys other owners; where they lie the file knows.
+    let refused = run(&import);
+    assert_eq!(refused.exit, 7, "{refused:?}");
+    import.push("--owners-change");
     let imported = run(&import);
     assert_eq!(imported.exit, 0, "{imported:?}");
     wait_until("it goes on", || is_served(&mut client).is_ok());

@@ -179,9 +179,12 @@ impl Worker {
 
     /// Routes a request again that could not be sent under an earlier view.
     pub(super) fn memcached_again(&mut self, turn: &Turn, sending: Sending, frame: &[u8]) {
+        // It was taken under limits that may be others by now.
         let limits = RequestLimits {
+            line_bytes_max: usize::MAX,
+            keys_max: usize::MAX,
             value_bytes_max: usize::MAX,
-            ..self.settings.limits.memcached.clone()
+            skip_bytes_max: 0,
         };
         let mut scanner = RequestScanner::default();
         let Ok(Scan::Request { request, .. }) = scanner.scan(&limits, frame) else {

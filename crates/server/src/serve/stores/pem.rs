@@ -2,22 +2,33 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use clockwise_client::credentials::CredentialError;
+use clockwise_client::credentials::{CredentialError, open_private};
 
 /// More than any chain of certificates has.
 const PEM_BYTES_MAX: u64 = 1 << 20;
-/// Group and others.
-const FOREIGN_ACCESS: u32 = 0o077;
 
 /// A file in PEM that everybody may know.
 ///
 /// # Errors
 /// When it cannot be read or is too large.
 pub(super) fn read_pem(path: &Path) -> Result<Vec<u8>, CredentialError> {
-    let file = File::open(path).map_err(|error| failed(path, &error))?;
+    read(
+        File::open(path).map_err(|error| failed(path, &error))?,
+        path,
+    )
+}
+
+/// A file in PEM that only its owner may know.
+///
+/// # Errors
+/// As [`read_pem`], and when others could read it.
+pub(super) fn read_private_pem(path: &Path) -> Result<Vec<u8>, CredentialError> {
+    read(open_private(path)?, path)
+}
+
+fn read(file: File, path: &Path) -> Result<Vec<u8>, CredentialError> {
     let mut pem = Vec::new();
     let mut limited = file.take(PEM_BYTES_MAX + 1);
     limited
@@ -30,22 +41,6 @@ pub(super) fn read_pem(path: &Path) -> Result<Vec<u8>, CredentialError> {
         });
     }
     Ok(pem)
-}
-
-/// A file in PEM that only its owner may know.
-///
-/// # Errors
-/// As [`read_pem`], and when others could read it.
-pub(super) fn read_private_pem(path: &Path) -> Result<Vec<u8>, CredentialError> {
-    let found = std::fs::metadata(path).map_err(|error| failed(path, &error))?;
-    let mode = found.mode() & 0o777;
-    if mode & FOREIGN_ACCESS != 0 {
-        return Err(CredentialError::Exposed {
-            path: path.to_owned(),
-            mode,
-        });
-    }
-    read_pem(path)
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> CredentialError {

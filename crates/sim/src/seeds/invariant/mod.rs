@@ -1,7 +1,7 @@
 //! What must always hold, one file each, told of everything that happens.
 //!
-//! I1 to I18 are the design's; I19 is a rule of clients that no value would show.
-//! Of the eighteen that the design names, four are not looked at here, since nothing in this simulation could
+//! They are I1 to I19 of `docs/proof.md`; I19 is a rule of clients that no value would show.
+//! Some are not looked at here, since nothing in this simulation could
 //! break them: replicas on distinct domains and placement as a pure function are exhaustively tested in
 //! `clockwise-placement`, and a pool of class store has one copy; replies that go to their request and the
 //! memory of a router's clients depend on bytes and sockets, which the router's own tests have.
