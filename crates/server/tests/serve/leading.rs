@@ -61,7 +61,9 @@ fn a_running_move_goes_on_under_another_leader_after_kill_9() {
     let followed = second.run(&["moves", "--watch", "-o", "json"]);
     assert_eq!(followed.exit, 0, "{followed:?}");
     all_there(&mut second.client(), KEYS);
-    assert_eq!(second.run(&["status", "--check"]).exit, 0);
+    wait_until("the pool is well", || {
+        second.run(&["status", "--check"]).exit == 0
+    });
     // Whoever was killed comes back and follows.
     let again = pool.serve("a", ALL);
     all_there(&mut again.client(), KEYS);

@@ -22,7 +22,9 @@ fn one_process_serves_and_a_node_joins() {
     let applied = serve.run(&["apply", "--wait", "-o", "json"]).json("Moves");
     assert_eq!(applied["outcome"], "done", "{applied}");
     all_there(&mut serve.client(), KEYS);
-    assert_eq!(serve.run(&["status", "--check"]).exit, 0);
+    wait_until("the pool is well", || {
+        serve.run(&["status", "--check"]).exit == 0
+    });
     let status = serve.end(rustix::process::Signal::TERM);
     assert!(status.success(), "{status}");
     // Whoever comes next goes on with the same.

@@ -24,7 +24,8 @@ fn two_processes_with_all_roles_serve_the_same_pool_and_one_leads() {
     assert_eq!(told["here"], false);
     assert_eq!(told["admin"], leader.admin.unwrap().to_string());
     assert_eq!(told["unheard"], serde_json::Value::Null);
-    assert_eq!(other.run(&["status", "--check"]).exit, 0);
+    let is_well = |serve: &Serve, verb: &str| serve.run(&[verb, "--check"]).exit == 0;
+    wait_until("the pool is well", || is_well(other, "status"));
 
     // Both say by what they route.
     let everybody = || other.run(&["clients", "-o", "json"]).json("Clients");
@@ -34,7 +35,8 @@ fn two_processes_with_all_roles_serve_the_same_pool_and_one_leads() {
         let routers = kinds.filter(|client| client["kind"] == "router").count();
         (clients.as_array().unwrap().len(), routers) == (4, 2)
     });
-    assert_eq!(other.run(&["clients", "--check"]).exit, 0);
+    // What they route by is shown some tenths of a second after it came.
+    wait_until("nobody is behind", || is_well(other, "clients"));
 
     // Everything is done by way of the one that does not lead.
     let third = node();
@@ -66,7 +68,7 @@ fn two_processes_with_all_roles_serve_the_same_pool_and_one_leads() {
     }
     for serve in &both {
         all_there(&mut serve.client(), KEYS);
-        assert_eq!(serve.run(&["status", "--check"]).exit, 0);
+        wait_until("the pool is well again", || is_well(serve, "status"));
     }
     let resumed = other.run(&["resume"]);
     assert_eq!(resumed.exit, 0, "{resumed:?}");
