@@ -148,6 +148,7 @@ impl Session for MeddledSession {
             inner,
             meddler: Arc::clone(&self.meddler),
             under_way: VecDeque::new(),
+            lost: false,
         }))
     }
 
@@ -274,16 +275,28 @@ struct MeddledStream {
     meddler: Arc<dyn Meddler>,
     // What the server has said and when we hear of it.
     under_way: VecDeque<(Instant, Dirty)>,
+    // A lost stream says so for ever: it is heard once.
+    lost: bool,
 }
 
 impl MeddledStream {
     fn send_off(&mut self, dirty: Dirty) {
+        self.lost |= dirty == Dirty::Lost;
         let arrives = Instant::now() + self.meddler.news_take();
         self.under_way.push_back((arrives, dirty));
     }
 
+    fn send_off_what_is_there(&mut self) {
+        while !self.lost
+            && let Some(dirty) = self.inner.try_next()
+        {
+            self.send_off(dirty);
+        }
+    }
+
     fn take(&mut self) -> Option<Dirty> {
-        self.under_way.pop_front().map(|(_, dirty)| dirty)
+        let (_, dirty) = self.under_way.pop_front()?;
+        Some(dirty)
     }
 }
 
@@ -299,20 +312,18 @@ impl DirtyStream for MeddledStream {
                         return dirty;
                     }
                 }
-                dirty = self.inner.next() => self.send_off(dirty),
+                dirty = self.inner.next(), if !self.lost => self.send_off(dirty),
+                else => return Dirty::Lost,
             }
         }
     }
 
     fn try_next(&mut self) -> Option<Dirty> {
-        while let Some(dirty) = self.inner.try_next() {
-            self.send_off(dirty);
-        }
-        let (arrives, _) = self.under_way.front()?;
-        if *arrives <= Instant::now() {
-            self.take()
-        } else {
-            None
+        self.send_off_what_is_there();
+        match self.under_way.front() {
+            Some((arrives, _)) if *arrives > Instant::now() => None,
+            Some(_) => self.take(),
+            None => self.lost.then_some(Dirty::Lost),
         }
     }
 
@@ -321,9 +332,7 @@ impl DirtyStream for MeddledStream {
             return Ok(());
         }
         self.inner.barrier().await?;
-        while let Some(dirty) = self.inner.try_next() {
-            self.send_off(dirty);
-        }
+        self.send_off_what_is_there();
         if let Some((arrives, _)) = self.under_way.back() {
             sleep_until(*arrives).await;
         }

@@ -104,7 +104,9 @@ async fn barrier(
     let passed = tracker.barrier().await;
     let message = message();
     while let Some(dirty) = tracker.try_next() {
-        if tell.send(Heard::Dirty(dirty)).await.is_err() {
+        // It is said for ever, and once is enough.
+        let lost = dirty == Dirty::Lost;
+        if tell.send(Heard::Dirty(dirty)).await.is_err() || lost {
             return false;
         }
     }
