@@ -8,33 +8,9 @@ use clockwise_placement::NodeId;
 
 use crate::commands::Reason;
 use crate::credentials::CredentialError;
+use crate::resp::{is_not_executed, is_passing};
 use crate::routing::{Effect, Obstacle};
 use crate::store::{OpenError, ReadError};
-
-/// Code words with which servers answer only what they did not execute.
-const NOT_EXECUTED: [&str; 18] = [
-    "ASK",
-    "BUSY",
-    "CLUSTERDOWN",
-    "CROSSSLOT",
-    "DENIED",
-    "LOADING",
-    "MASTERDOWN",
-    "MISCONF",
-    "MOVED",
-    "NOAUTH",
-    "NOPERM",
-    "NOPROTO",
-    "NOREPLICAS",
-    "NOSCRIPT",
-    "OOM",
-    "READONLY",
-    "TRYAGAIN",
-    "WRONGTYPE",
-];
-
-/// Those after which the same request may succeed in a moment.
-const PASSING: [&str; 5] = ["BUSY", "LOADING", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN"];
 
 /// Why a call has no answer.
 ///
@@ -105,6 +81,8 @@ pub enum Error {
         message: String,
         /// What the request may do.
         effect: Effect,
+        /// Whether it was a script, which can fail with any words after it has written.
+        scripted: bool,
     },
     /// The node's answer is over the limit and was dropped. The request was executed.
     #[error(
@@ -202,7 +180,7 @@ impl Error {
             | Self::Overloaded { .. }
             | Self::NoCommands => true,
             Self::TimedOut { sent, effect, .. } => !sent || *effect == Effect::Read,
-            Self::Refused { message, .. } => PASSING.contains(&code(message)),
+            Self::Refused { message, .. } => is_passing(message) && !self.may_have_happened(),
             _ => false,
         }
     }
@@ -215,8 +193,11 @@ impl Error {
             Self::TimedOut { sent, effect, .. } => *sent && *effect == Effect::Write,
             Self::Ended { sent } => *sent,
             Self::Refused {
-                message, effect, ..
-            } => *effect == Effect::Write && !NOT_EXECUTED.contains(&code(message)),
+                message,
+                effect,
+                scripted,
+                ..
+            } => *effect == Effect::Write && (*scripted || !is_not_executed(message)),
             Self::AnswerTooLarge { effect, .. } | Self::Unexpected { effect, .. } => {
                 *effect == Effect::Write
             }
@@ -250,10 +231,6 @@ impl Error {
             _ => None,
         }
     }
-}
-
-fn code(message: &str) -> &str {
-    message.split(' ').next().unwrap_or_default()
 }
 
 fn obstacle(why: Obstacle, node: Option<&NodeId>) -> String {
@@ -333,6 +310,17 @@ mod tests {
             epoch: Epoch::FIRST,
             message: message.to_owned(),
             effect,
+            scripted: false,
+        }
+    }
+
+    fn failed(message: &str, effect: Effect) -> Error {
+        Error::Refused {
+            node: NodeId::new("a").unwrap(),
+            epoch: Epoch::FIRST,
+            message: message.to_owned(),
+            effect,
+            scripted: true,
         }
     }
 
@@ -382,8 +370,12 @@ mod tests {
             (Error::Overloaded { bytes: 1 }, true, false),
             (refused("WRONGTYPE no", Write), false, false),
             (refused("LOADING soon", Write), true, false),
-            (refused("ERR in a script", Write), false, true),
-            (refused("ERR in a script", Read), false, false),
+            (refused("ERR no integer", Write), false, true),
+            (refused("ERR no integer", Read), false, false),
+            // A script may have written before it said so.
+            (failed("WRONGTYPE no", Write), false, true),
+            (failed("BUSY soon", Write), false, true),
+            (failed("BUSY soon", Read), true, false),
             (Error::Ended { sent: true }, false, true),
             (Error::NoCommands, true, false),
         ] {

@@ -40,7 +40,7 @@
 //! | [`Unknown`](Error::Unknown) | a write whose connection broke after it may have left | no | yes |
 //! | [`TimedOut`](Error::TimedOut) | the deadline | unless it is a write that may have left | only then |
 //! | [`Overloaded`](Error::Overloaded) | too many bytes of requests wait for answers | yes | no |
-//! | [`Refused`](Error::Refused) | the node answered with an error | where its words say so (`LOADING`, `BUSY` …) | unless its words exclude it |
+//! | [`Refused`](Error::Refused) | the node answered with an error | where its words say so (`LOADING`, `BUSY` …) | unless its words exclude it; of a script no words do |
 //! | [`AnswerTooLarge`](Error::AnswerTooLarge), [`Unexpected`](Error::Unexpected) | what was answered cannot be given | no | if it is a write |
 //! | [`Discord`](Error::Discord) | the record says two things of one epoch; nothing is sent until a later one | no | no |
 //! | [`Apart`](Error::Apart), [`Unavailable`](Error::Unavailable), [`UnknownCommand`](Error::UnknownCommand), [`Arguments`](Error::Arguments), [`TooLarge`](Error::TooLarge) | nothing was sent, and nothing will be | no | no |
@@ -325,7 +325,7 @@ impl Client {
             return Err(Error::Discord { why });
         }
         outbound.check(&self.shared.limits)?;
-        let (command, effect) = (outbound.command, outbound.effect);
+        let (command, effect, scripted) = (outbound.command, outbound.effect, outbound.scripted);
         let bytes = outbound.frame.len() + CALL_BYTES;
         let room = Arc::clone(&self.shared.room);
         let most = self.shared.limits.requests_bytes_max;
@@ -370,7 +370,7 @@ impl Client {
                 });
             }
         };
-        Reply::read(answer, command, effect)
+        Reply::read(answer, command, effect, scripted)
     }
 }
 

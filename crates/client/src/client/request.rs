@@ -22,6 +22,7 @@ pub(super) struct Outbound {
     pub(super) frame: Box<[u8]>,
     pub(super) keys: Keys,
     pub(super) effect: Effect,
+    pub(super) scripted: bool,
 }
 
 impl Outbound {
@@ -41,6 +42,7 @@ impl Outbound {
             frame: frame.into(),
             keys: Keys::One(end - key.len()..end),
             effect,
+            scripted: false,
         }
     }
 
@@ -84,6 +86,7 @@ impl Outbound {
             frame: frame.into(),
             keys,
             effect: command.effect,
+            scripted: matches!(command.action, Action::Script(_)),
         })
     }
 
@@ -212,6 +215,7 @@ impl Reply {
         answer: Answer,
         command: Cow<'static, str>,
         effect: Effect,
+        scripted: bool,
     ) -> Result<Self, Error> {
         match (Value::parse(&answer.bytes), answer.from) {
             (Ok(Some((Value::Error(message), _))), Some((node, epoch))) => Err(Error::Refused {
@@ -219,6 +223,7 @@ impl Reply {
                 epoch,
                 message,
                 effect,
+                scripted,
             }),
             (Ok(Some((value, _))), _) if !matches!(value, Value::Error(_)) => Ok(Self {
                 value,

@@ -20,6 +20,7 @@
 //! assert_eq!(&input[consumed..], b"PING\r\n");
 //! ```
 
+mod code_word;
 mod inline;
 mod length;
 mod reply;
@@ -27,6 +28,7 @@ mod request;
 mod value;
 mod write;
 
+pub use code_word::{code_word, is_not_executed, is_passing};
 pub use reply::{REPLY_DEPTH_MAX, Reply, ReplyError, ReplyScan, ReplyScanner};
 pub use request::{ArgSpan, ProtocolError, Refusal, Request, RequestLimits, RequestScanner, Scan};
 pub use value::Value;

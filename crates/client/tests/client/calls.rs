@@ -219,3 +219,32 @@ async fn it_registers_and_its_end_ends_everything() {
     assert!(listed().await.is_empty());
     wait_until("its connections are closed", async || connections() == 0).await;
 }
+
+/// What a script answers says nothing of what it has done before.
+#[tokio::test]
+async fn a_script_that_fails_may_have_written() {
+    let pool = Pool::start(&["a"]).await;
+    pool.commit(pool.record().await.with_scripts(true)).await;
+    let client = pool.client().await;
+    client.command(&["RPUSH", "list", "1"]).await.unwrap();
+    let plain = client.command(&["INCR", "list"]).await.unwrap_err();
+    assert!(!plain.may_have_happened(), "{plain}");
+
+    let script = "redis.call('SET', KEYS[1], 'written') return redis.call('INCR', KEYS[2])";
+    let failed = client.command(&["EVAL", script, "2", "k", "list"]).await;
+    let failed = failed.unwrap_err();
+    assert!(failed.to_string().contains("WRONGTYPE"), "{failed}");
+    assert_eq!(client.get("k").await, Ok(Some(b"written".to_vec())));
+    assert!(failed.may_have_happened(), "{failed}");
+
+    let script = "redis.call('INCR', KEYS[1]) return redis.error_reply('BUSY as if')";
+    let failed = client
+        .command(&["EVAL", script, "1", "count"])
+        .await
+        .unwrap_err();
+    assert!(
+        !failed.is_retryable() && failed.may_have_happened(),
+        "{failed}"
+    );
+    assert_eq!(client.get("count").await, Ok(Some(b"1".to_vec())));
+}

@@ -11,18 +11,8 @@ use tokio::time::Instant;
 
 use crate::pool::{Pool, pool_key, wait_until};
 
-/// sensu/sensu-go#3101, etcd-io/etcd#17529: the record's store is away, and what was committed while
-/// nobody could hear it is heard afterwards.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_view_serves_while_etcd_is_away_and_the_newest_afterwards() {
-    let pool = Pool::start(&["a", "b"]).await;
-    let mut etcd = EtcdServer::start(ServerOptions::default());
-    let options = EtcdOptions {
-        endpoints: vec![etcd.endpoint()],
-        registration_ttl: Duration::from_secs(2),
-        call_timeout: Duration::from_secs(2),
-        ..EtcdOptions::default()
-    };
+/// A store of the pool's record and a client of it, which the store lists.
+async fn registered(pool: &Pool, options: EtcdOptions) -> (EtcdStore, Client) {
     let name = || "main".parse().unwrap();
     let writer = EtcdStore::open(&name(), options.clone()).unwrap();
     let first = (*pool.record().await).clone();
@@ -35,12 +25,30 @@ async fn the_last_view_serves_while_etcd_is_away_and_the_newest_afterwards() {
         .unwrap();
     client.set("k", "v").await.unwrap();
     wait_until("it is registered", async || {
-        writer
-            .registered()
-            .await
-            .is_ok_and(|all| all.entries.len() == 1)
+        listed(&writer).await == Some(1)
     })
     .await;
+    (writer, client)
+}
+
+async fn listed(store: &EtcdStore) -> Option<usize> {
+    let registered = store.registered().await.ok()?;
+    Some(registered.entries.len())
+}
+
+/// sensu/sensu-go#3101, etcd-io/etcd#17529: the record's store is away, and what was committed while
+/// nobody could hear it is heard afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_view_serves_while_etcd_is_away_and_the_newest_afterwards() {
+    let pool = Pool::start(&["a", "b"]).await;
+    let mut etcd = EtcdServer::start(ServerOptions::default());
+    let options = EtcdOptions {
+        endpoints: vec![etcd.endpoint()],
+        registration_ttl: Duration::from_secs(2),
+        call_timeout: Duration::from_secs(2),
+        ..EtcdOptions::default()
+    };
+    let (writer, client) = registered(&pool, options).await;
 
     etcd.kill9();
     wait_until("it is said", async || client.trouble().is_some()).await;
@@ -68,10 +76,7 @@ async fn the_last_view_serves_while_etcd_is_away_and_the_newest_afterwards() {
     .await;
     client.close().await;
     wait_until("it is not listed any more", async || {
-        writer
-            .registered()
-            .await
-            .is_ok_and(|all| all.entries.is_empty())
+        listed(&writer).await == Some(0)
     })
     .await;
 }
@@ -87,24 +92,7 @@ async fn connections_end_with_the_client_also_while_etcd_says_nothing() {
         call_timeout,
         ..EtcdOptions::default()
     };
-    let name = || "main".parse().unwrap();
-    let writer = EtcdStore::open(&name(), options.clone()).unwrap();
-    let first = (*pool.record().await).clone();
-    writer.commit(Revision::new(0), first, None).await.unwrap();
-    let client = Client::builder()
-        .etcd(name(), options)
-        .access(Access::PoolKey(pool_key()))
-        .build()
-        .await
-        .unwrap();
-    client.set("k", "v").await.unwrap();
-    wait_until("it is registered", async || {
-        writer
-            .registered()
-            .await
-            .is_ok_and(|all| all.entries.len() == 1)
-    })
-    .await;
+    let (_writer, client) = registered(&pool, options).await;
 
     etcd.pause();
     drop(client);

@@ -1,38 +1,8 @@
 //! What an error reply says about the request it answers.
 
+use clockwise_client::resp::{code_word, is_not_executed, is_passing};
+
 use super::history::Outcome;
-
-/// Code words that servers use only for what they did not execute.
-const NOT_EXECUTED: [&str; 18] = [
-    "ASK",
-    "BUSY",
-    "CLUSTERDOWN",
-    "CROSSSLOT",
-    "DENIED",
-    "LOADING",
-    "MASTERDOWN",
-    "MISCONF",
-    "MOVED",
-    "NOAUTH",
-    "NOPERM",
-    "NOPROTO",
-    "NOREPLICAS",
-    "OOM",
-    "READONLY",
-    "TRYAGAIN",
-    "WRONGPASS",
-    "WRONGTYPE",
-];
-
-/// Those after which the same request may succeed in a moment.
-const RETRYABLE: [&str; 6] = [
-    "BUSY",
-    "CLUSTERDOWN",
-    "LOADING",
-    "MASTERDOWN",
-    "NOREPLICAS",
-    "TRYAGAIN",
-];
 
 /// How the clockwise router begins what it says about a write on a connection that broke.
 const OUTCOME_UNKNOWN: &str = "ERR clockwise: outcome unknown";
@@ -54,16 +24,14 @@ pub(super) fn refusal(line: &str) -> Refusal {
             retryable: false,
         };
     }
-    let code = line.split(' ').next().unwrap_or_default();
-    let not_executed = NOT_EXECUTED.contains(&code);
     Refusal {
-        kind: code.to_owned(),
-        outcome: if not_executed {
+        kind: code_word(line).to_owned(),
+        outcome: if is_not_executed(line) {
             Outcome::NotExecuted
         } else {
             Outcome::Unknown
         },
-        retryable: RETRYABLE.contains(&code),
+        retryable: is_passing(line),
     }
 }
 

@@ -8,6 +8,7 @@
 //! without an expiry are written by `MSET`.
 
 use bytes::Bytes;
+use clockwise_client::resp::code_word;
 
 use super::acl::{self, RESERVED_PREFIX};
 use super::expiries::{Expiry, read_with_expiries};
@@ -345,7 +346,7 @@ pub(super) fn written(link: &Link, frame: &Frame) -> Result<Result<(), WriteRefu
     let Some(why) = frame.error() else {
         return Ok(Ok(()));
     };
-    match why.split(' ').next().unwrap_or_default() {
+    match code_word(&why) {
         "OOM" => Ok(Err(WriteRefused::OutOfMemory)),
         "BUSY" | "NOPERM" | "NOAUTH" | "LOADING" | "MASTERDOWN" => {
             link.check("RESTORE", frame.clone()).map(|_| Ok(()))

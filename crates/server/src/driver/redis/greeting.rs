@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use clockwise_client::resp::{ReplyScanner, Value};
+use clockwise_client::resp::{ReplyScanner, Value, code_word};
 use clockwise_placement::NodeId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -85,7 +85,7 @@ async fn greet(
         .map_err(|error| peer.unreachable(error))?;
     let frame = first_reply(stream, peer).await?;
     if let Some(why) = frame.error() {
-        return Err(match why.split(' ').next().unwrap_or_default() {
+        return Err(match code_word(&why) {
             "DENIED" => peer.denied(&why),
             // Before version 6 there is no HELLO; other servers borrow the error's form.
             "ERR" if why.contains("unknown command") => peer.wrong_server(&why),

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use clockwise_client::resp::ReplyScanner;
+use clockwise_client::resp::{ReplyScanner, code_word};
 use clockwise_placement::NodeId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -117,7 +117,7 @@ impl Peer {
 
     /// What an error reply means for the caller.
     pub(super) fn answered(&self, command: &'static str, why: &str) -> DriverError {
-        match why.split(' ').next().unwrap_or_default() {
+        match code_word(why) {
             "BUSY" => DriverError::Busy {
                 node: self.node.clone(),
             },
