@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod cli;
 pub mod comparison;
+pub mod doctor;
 pub mod driver;
 pub mod embedded;
 mod random;

@@ -35,7 +35,9 @@ use tokio::sync::watch;
 
 pub use error::{CommitError, LeadError, OpenError, ReadError};
 #[cfg(feature = "etcd")]
-pub use etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls, EtcdUser};
+pub use etcd::{
+    EtcdIdentity, EtcdMember, EtcdOptions, EtcdStore, EtcdSurvey, EtcdTls, EtcdUser, survey_etcd,
+};
 pub use file::{FileOptions, FileStore};
 pub use memory::{Fault, MemoryStore};
 pub use next::{COMMITS_MAX, NextError, commit_next};

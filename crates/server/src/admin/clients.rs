@@ -57,13 +57,13 @@ impl Answer for ClientList {
 /// The record's views right before and right after the listing was made. Nobody is behind for an
 /// epoch that came meanwhile, and nobody ahead.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bracket {
-    pub(super) before: RoutesBy,
-    pub(super) after: RoutesBy,
+pub(crate) struct Bracket {
+    pub(crate) before: RoutesBy,
+    pub(crate) after: RoutesBy,
 }
 
 /// Compares everybody with the record and with each other.
-pub(super) fn compare(listing: Listing, bracket: Bracket) -> ClientList {
+pub(crate) fn compare(listing: Listing, bracket: Bracket) -> ClientList {
     let disputed = disputed(&listing.entries, bracket);
     let mut problems = Vec::new();
     let mut clients: Vec<ClientStatus> = listing

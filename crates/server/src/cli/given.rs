@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::server::Target;
+use crate::doctor::word;
 
 /// Where `up` keeps everything unless it is told otherwise.
 pub(super) const DIR: &str = "./clockwise-data";
@@ -12,9 +13,9 @@ const DIR_VARIABLE: &str = "CLOCKWISE_DIR";
 const ADMIN_VARIABLE: &str = "CLOCKWISE_ADMIN";
 const PROGRAM: &str = "clockwise ";
 /// Verbs that talk to a server.
-const ASKING: [&str; 13] = [
-    "status", "owner", "route", "node", "pool", "staged", "unstage", "plan", "apply", "moves",
-    "throttle", "resume", "abort",
+const ASKING: [&str; 14] = [
+    "status", "owner", "route", "clients", "node", "pool", "staged", "unstage", "plan", "apply",
+    "moves", "throttle", "resume", "abort",
 ];
 /// Verbs that work on the folder.
 const ON_THE_FOLDER: [&str; 3] = ["up", "down", "bench"];
@@ -34,6 +35,16 @@ impl Given {
         Self {
             admin: admin.filter(|admin| Some(admin) != from_environment.as_ref()),
             ..Self::folder(&target.dir)
+        }
+    }
+
+    /// What names the address of an admin API alone, where it is known.
+    pub(super) fn admin(address: Option<&str>) -> Self {
+        let from_environment = std::env::var(ADMIN_VARIABLE).ok();
+        let address = address.filter(|address| Some(*address) != from_environment.as_deref());
+        Self {
+            dir: None,
+            admin: address.map(str::to_owned),
         }
     }
 
@@ -82,7 +93,7 @@ impl Given {
             .as_ref()
             .filter(|_| asks || ON_THE_FOLDER.contains(&first));
         let admin = self.admin.as_ref().filter(|_| asks);
-        let option = |name: &str, value: &String| format!(" {name} {}", quoted(value));
+        let option = |name: &str, value: &String| format!(" {name} {}", word(value));
         let dir = dir.map(|dir| option("--dir", dir));
         let admin = admin.map(|admin| option("--admin", admin));
         [dir, admin].into_iter().flatten().collect()
@@ -102,16 +113,6 @@ fn verb_of(command: &str) -> &str {
         end += 1 + end_of_word(&command[end + 1..]);
     }
     &command[..end]
-}
-
-/// As a shell takes it for one word.
-fn quoted(value: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:-~@%+=,[]".contains(letter);
-    if !value.is_empty() && value.chars().all(plain) {
-        value.to_owned()
-    } else {
-        format!("'{}'", value.replace('\'', r"'\''"))
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod algorithms;
 mod bench;
 mod change;
 mod clients;
+mod doctor;
 pub mod exit;
 mod given;
 mod interrupt;
@@ -70,6 +71,8 @@ enum Verb {
     Route(look::KeyArgs),
     /// Shows who routes by the pool's record, and who of them is behind.
     Clients(clients::ClientsArgs),
+    /// Looks at the pool, its servers and its store for what is not as it should be.
+    Doctor(doctor::DoctorArgs),
     /// Stages changes of nodes, lists them, and accepts one that came back.
     #[command(subcommand)]
     Node(node::Node),
@@ -153,6 +156,7 @@ impl Verb {
             Self::Up(args) => return args.given(),
             Self::Down(args) => return args.given(),
             Self::Bench(args) => return args.given(),
+            Self::Doctor(args) => return args.given(),
             Self::Serve(_)
             | Self::Record(_)
             | Self::Measure(_)
@@ -188,6 +192,7 @@ fn dispatch(verb: Verb, format: Format) -> Result<Exit, Failure> {
         Verb::Owner(args) => look::owner(&args, format),
         Verb::Route(args) => look::route(&args, format),
         Verb::Clients(args) => clients::clients(&args, format),
+        Verb::Doctor(args) => doctor::doctor(&args, format),
         Verb::Node(node::Node::Add(args)) => node::add(args, format),
         Verb::Node(node::Node::Set(args)) => node::set(args, format),
         Verb::Node(node::Node::Remove(args)) => node::remove(args, format),

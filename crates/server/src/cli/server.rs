@@ -120,6 +120,12 @@ impl Server {
         }
     }
 
+    /// `HOST:PORT`, or whatever was given for it.
+    pub(super) fn address(&self) -> &str {
+        let address = self.base.trim_start_matches("http://");
+        address.trim_end_matches("/v1/")
+    }
+
     /// Looks something up.
     ///
     /// # Errors

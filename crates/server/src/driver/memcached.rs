@@ -90,7 +90,7 @@ fn unreachable(node: &NodeAddress, why: String) -> DriverError {
 }
 
 /// Sends one request and gives its whole answer.
-async fn ask(address: &str, request: &[u8]) -> std::io::Result<String> {
+pub(crate) async fn ask(address: &str, request: &[u8]) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(request).await?;
     let mut scanner = ReplyScanner::new(REPLY_BYTES_MAX);

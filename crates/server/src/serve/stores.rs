@@ -127,6 +127,18 @@ pub fn open(
     }
 }
 
+/// How an etcd is reached that a configuration names.
+///
+/// # Errors
+/// A certificate or key that is not to be had.
+#[cfg(feature = "etcd")]
+pub(crate) fn etcd_options(
+    config: &EtcdConfig,
+    password: Option<&Password>,
+) -> Result<clockwise_client::store::EtcdOptions, StoreError> {
+    etcd::options(config, password)
+}
+
 /// Looks at the files and options of a store, and opens nothing.
 ///
 /// # Errors

@@ -222,7 +222,7 @@ impl Connection {
         Limit::new(self.attempt_timeout, deadline)
     }
 
-    async fn call<Q, A>(
+    pub(super) async fn call<Q, A>(
         &self,
         path: &'static str,
         request: Q,

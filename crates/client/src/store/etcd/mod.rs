@@ -22,6 +22,7 @@ mod options;
 mod pause;
 mod proto;
 mod registering;
+mod survey;
 mod watching;
 
 #[cfg(test)]
@@ -46,6 +47,7 @@ use head::Seen;
 use keys::Keys;
 use leading::Terms;
 pub use options::{EtcdIdentity, EtcdOptions, EtcdTls, EtcdUser};
+pub use survey::{EtcdMember, EtcdSurvey, survey_etcd};
 
 /// A [`Store`] in etcd. Its methods must be called from within a tokio runtime with a timer.
 ///

@@ -59,6 +59,9 @@ pub(super) struct RangeRequest {
     pub(super) range_end: Bytes,
     #[prost(int64, tag = "3")]
     pub(super) limit: i64,
+    /// As the keys were then; the newest without.
+    #[prost(int64, tag = "4")]
+    pub(super) revision: i64,
     /// By key, the default target.
     #[prost(enumeration = "SortOrder", tag = "5")]
     pub(super) sort_order: i32,
@@ -238,6 +241,56 @@ pub(super) struct LeaseResponse {
 pub(super) struct LeaseRequest {
     #[prost(int64, tag = "1")]
     pub(super) id: i64,
+}
+
+/// A request that says nothing: who you are, who is with you, which alarms there are.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Empty {}
+
+/// How one member is.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StatusResponse {
+    #[prost(string, tag = "2")]
+    pub(super) version: String,
+    #[prost(int64, tag = "3")]
+    pub(super) disk_bytes: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Member {
+    #[prost(string, tag = "2")]
+    pub(super) name: String,
+    #[prost(string, repeated, tag = "4")]
+    pub(super) client_urls: Vec<String>,
+    /// It copies and does not vote.
+    #[prost(bool, tag = "5")]
+    pub(super) learner: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct MemberListResponse {
+    #[prost(message, repeated, tag = "2")]
+    pub(super) members: Vec<Member>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Enumeration)]
+#[repr(i32)]
+pub(super) enum AlarmKind {
+    None = 0,
+    NoSpace = 1,
+    Corrupt = 2,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct AlarmMember {
+    #[prost(enumeration = "AlarmKind", tag = "2")]
+    pub(super) alarm: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct AlarmResponse {
+    #[prost(message, repeated, tag = "2")]
+    pub(super) alarms: Vec<AlarmMember>,
 }
 
 /// Not `Debug` by derive: it holds a password.

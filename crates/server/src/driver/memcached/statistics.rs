@@ -6,14 +6,14 @@ pub(crate) struct Statistics<'a>(pub(crate) &'a str);
 
 impl<'a> Statistics<'a> {
     /// The first field of this name.
-    pub(super) fn field(self, name: &str) -> Option<&'a str> {
+    pub(crate) fn field(self, name: &str) -> Option<&'a str> {
         self.0.lines().find_map(|line| {
             let (known, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
             (known == name).then_some(value)
         })
     }
 
-    pub(super) fn number(self, name: &str) -> Option<u64> {
+    pub(crate) fn number(self, name: &str) -> Option<u64> {
         self.field(name)?.parse().ok()
     }
 

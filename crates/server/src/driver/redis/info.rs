@@ -6,10 +6,10 @@ use crate::driver::Identity;
 
 /// What a server reports of itself.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Info(BTreeMap<String, String>);
+pub(crate) struct Info(BTreeMap<String, String>);
 
 impl Info {
-    pub(super) fn parse(text: &[u8]) -> Self {
+    pub(crate) fn parse(text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(text);
         let fields = text.lines().filter_map(|line| line.split_once(':'));
         Self(
@@ -19,7 +19,7 @@ impl Info {
         )
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
@@ -44,6 +44,21 @@ impl Info {
     /// Keys in database 0 that have an expiry; `None` where the server does not say.
     pub(super) fn keys_with_expiry(&self) -> Option<u64> {
         self.of_keyspace("expires=")
+    }
+
+    /// Keys in all other databases together.
+    pub(crate) fn keys_elsewhere(&self) -> u64 {
+        let is_other = |name: &str| {
+            name.strip_prefix("db").is_some_and(|number| {
+                number != "0" && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+            })
+        };
+        let lines = self.0.iter().filter(|(name, _)| is_other(name));
+        let keys = lines.filter_map(|(_, line)| {
+            let mut pairs = line.split(',');
+            pairs.find_map(|pair| pair.strip_prefix("keys=")?.parse::<u64>().ok())
+        });
+        keys.fold(0, u64::saturating_add)
     }
 
     fn of_keyspace(&self, field: &str) -> Option<u64> {
@@ -105,6 +120,7 @@ mod tests {
         assert_eq!((empty.keys(), empty.keys_with_expiry()), (0, Some(0)));
         let some = Info::parse(b"db0:keys=12,expires=3,avg_ttl=9\r\ndb1:keys=1,expires=1\r\n");
         assert_eq!((some.keys(), some.keys_with_expiry()), (12, Some(3)));
+        assert_eq!((some.keys_elsewhere(), info.keys_elsewhere()), (1, 0));
         assert_eq!(Info::parse(b"db0:keys=12\r\n").keys_with_expiry(), None);
     }
 }

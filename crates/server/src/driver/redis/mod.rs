@@ -32,6 +32,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use async_trait::async_trait;
 
 pub use acl::RESERVED_PREFIX;
+pub(crate) use info::Info;
 pub use link::{Login, Patience};
 
 use self::link::Link;

@@ -49,7 +49,10 @@ pub(super) fn check(config: &EtcdConfig, password: Option<&Password>) -> Result<
     Ok(options(config, password)?.check()?)
 }
 
-fn options(config: &EtcdConfig, password: Option<&Password>) -> Result<EtcdOptions, StoreError> {
+pub(super) fn options(
+    config: &EtcdConfig,
+    password: Option<&Password>,
+) -> Result<EtcdOptions, StoreError> {
     let pem = |field, read: Result<Vec<u8>, CredentialError>| {
         read.map_err(|error| StoreError::Secret { field, error })
     };
