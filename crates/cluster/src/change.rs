@@ -277,7 +277,7 @@ pub struct Report {
     pub hold_ms_max: u64,
     /// From `copying` to `done`.
     pub duration_ms: u64,
-    /// Keys of a lost source, as last counted, that are gone.
+    /// Keys of a lost source, as last counted, that are gone; none where nobody had counted them.
     pub keys_lost: u64,
     #[serde(flatten)]
     pub(crate) unknown: Map<String, Value>,

@@ -83,7 +83,7 @@ impl Draft {
             Edit::Remove { id } => self.without(id)?,
             Edit::RemoveLost { id, keys_counted } => {
                 let mut next = self.without(id)?;
-                next.lost.insert(id.clone(), *keys_counted);
+                next.lost.insert(id.clone(), keys_counted.unwrap_or(0));
                 next
             }
             Edit::SetWeight { id, weight } => self.with_seat_of(id, |seat| Seat {

@@ -40,9 +40,9 @@ pub enum Edit {
         /// Which.
         #[serde(with = "as_text")]
         id: NodeId,
-        /// How many keys it had when they were last counted, as the operator confirmed.
-        #[serde(default)]
-        keys_counted: u64,
+        /// How many keys it had when they were last counted, as the operator confirmed; none if nobody had.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keys_counted: Option<u64>,
     },
     /// A node takes more or less.
     SetWeight {
@@ -153,8 +153,12 @@ impl fmt::Display for Edit {
                 }
             }
             Self::Remove { id } => write!(f, "remove {id}"),
-            Self::RemoveLost { id, keys_counted } => {
-                write!(f, "remove {id}, lost with {keys_counted} keys")
+            Self::RemoveLost {
+                id,
+                keys_counted: Some(keys),
+            } => write!(f, "remove {id}, lost with {keys} keys"),
+            Self::RemoveLost { id, .. } => {
+                write!(f, "remove {id}, lost with an unknown number of keys")
             }
             Self::SetWeight { id, weight } => write!(f, "weight of {id}: {weight}"),
             Self::SetDomain { id, domain } => write!(f, "domain of {id}: {domain}"),

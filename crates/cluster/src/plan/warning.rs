@@ -115,8 +115,8 @@ pub enum Warning {
         /// The node.
         #[serde(serialize_with = "as_text::serialize")]
         node: NodeId,
-        /// Its keys when they were last counted.
-        keys: u64,
+        /// Its keys when they were last counted, if they were.
+        keys: Option<u64>,
     },
     /// Nothing is copied to a new address: the server there must be the same one, with its data.
     SameServerExpected {
@@ -229,6 +229,14 @@ fn about_moves(plan: &Plan, warnings: &mut Vec<Warning>) {
     }
     if plan.is_amid_steps() {
         // A later step may relieve those whom this one passes over.
+        return;
+    }
+    if plan
+        .nodes
+        .iter()
+        .any(|node| !matches!(node.fate, Fate::Stays | Fate::Joins))
+    {
+        // A newcomer takes the part of one that goes, and with it from those who would else have to.
         return;
     }
     let loaded = plan.nodes.iter().filter(|node| node.fate == Fate::Stays);
@@ -419,10 +427,17 @@ impl fmt::Display for Warning {
                 "if {node} were lost, all of it would fall to one node; {heir} would be at {over_mean:.2} \
                  times its fair part"
             ),
-            Self::DataLost { node, keys } => {
+            Self::DataLost {
+                node,
+                keys: Some(keys),
+            } => write!(
+                f,
+                "{keys} keys of {node}, as last counted, are gone for good"
+            ),
+            Self::DataLost { node, keys: None } => {
                 write!(
                     f,
-                    "{keys} keys of {node}, as last counted, are gone for good"
+                    "all keys of {node} are gone for good; nobody has counted them"
                 )
             }
             Self::SameServerExpected { node, address } => {

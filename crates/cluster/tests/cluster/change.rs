@@ -279,7 +279,7 @@ fn a_node_that_comes_back_under_its_old_id_continues_its_generations() {
 fn a_lost_node_flips_without_a_copy_and_says_what_went() {
     let edit = Edit::RemoveLost {
         id: id("b"),
-        keys_counted: 1_234,
+        keys_counted: Some(1_234),
     };
     let record = applied(&record("a b c", 10), &[edit]);
     assert_eq!(record.node(&id("b")).unwrap().state, NodeState::Down);
@@ -402,7 +402,7 @@ fn what_cannot_be_aborted_is_refused() {
     );
     let lost = Edit::RemoveLost {
         id: id("b"),
-        keys_counted: 0,
+        keys_counted: Some(0),
     };
     let lost = through(
         &applied(&record("a b", 10), &[lost]),

@@ -243,7 +243,7 @@ fn read_edit(words: &[&str]) -> Edit {
         ["remove", node] => Edit::Remove { id: id(node) },
         ["lost", node, keys] => Edit::RemoveLost {
             id: id(node),
-            keys_counted: keys.parse().unwrap(),
+            keys_counted: keys.parse().ok(),
         },
         ["weight", node, weight] => Edit::SetWeight {
             id: id(node),

@@ -328,6 +328,18 @@ fn a_newcomer_that_a_first_step_passes_over_is_not_said_to_be_of_no_help() {
 }
 
 #[test]
+fn a_newcomer_that_takes_the_place_of_another_is_not_said_to_be_of_no_help() {
+    let pool = slots_of("a b c", 30);
+    let helpless = |warning: &Warning| matches!(warning, Warning::CannotHelp { .. });
+    let replaced = plan(&pool, &[add("d"), remove("c")]);
+    assert!(
+        !replaced.warnings.iter().any(helpless),
+        "{:?}",
+        replaced.warnings
+    );
+}
+
+#[test]
 fn a_table_costs_two_or_three_bytes_a_copy_and_one_that_does_not_fit_is_refused_with_the_figure() {
     let ring = record("a b c d e f g h i j", 200).encode().unwrap().len();
     let slots = slots_of("a b c d e f g h i j", 4_096)

@@ -161,7 +161,7 @@ fn every_walk_through_a_change_ends_and_only_flips_change_owners() {
     };
     let lost = Edit::RemoveLost {
         id: id("b"),
-        keys_counted: 7,
+        keys_counted: Some(7),
     };
     for (nodes, edits) in [
         ("a b c", vec![slots()]),

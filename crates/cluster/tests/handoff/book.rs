@@ -53,7 +53,7 @@ impl Book {
             "remove" => Edit::Remove { id },
             "lose" => Edit::RemoveLost {
                 id,
-                keys_counted: 1_000,
+                keys_counted: Some(1_000),
             },
             other => panic!("no edit {other}"),
         };

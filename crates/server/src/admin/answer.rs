@@ -128,6 +128,9 @@ pub struct NodeStatus {
     pub weight: f64,
     /// Keys on its server; none while that does not answer.
     pub keys: Option<u64>,
+    /// Keys that it had when it last answered this process, where it does not answer now.
+    #[serde(default)]
+    pub keys_before: Option<u64>,
     /// The part of all positions that it owns now.
     pub share: f64,
     /// Requests that the router sent there in the last second.

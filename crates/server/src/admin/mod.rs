@@ -4,6 +4,7 @@ pub mod answer;
 pub mod call;
 pub mod calls;
 pub mod clients;
+pub(crate) mod counts;
 pub(crate) mod elsewhere;
 mod guard;
 pub mod http;

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::answer::{LeaderStatus, Moves, NodeStatus, Plan, Route, Status};
 use super::call::{AcceptCall, ApplyCall, StartCall};
 use super::clients::{self, Bracket, ClientList};
+use super::counts::Counts;
 use super::elsewhere::{Elsewhere, Heard};
 use super::operator::{Operator, applied, now_ms, unread};
 use super::refusal::{Code, Refusal};
@@ -43,6 +44,8 @@ pub struct Service {
     pub registry: Arc<dyn Registry>,
     /// Looks at nodes.
     pub driver: Arc<dyn Driver>,
+    /// What nodes had when they last answered.
+    pub counts: Counts,
     /// What the router counts, where this process has one; nothing once that is gone.
     pub router: Option<Weak<RouterHandle>>,
     /// Starts and ends servers of this process, where it has any.
@@ -118,7 +121,8 @@ impl Service {
                 .get(&node.id)
                 .map_or(0, |node| node.requests_per_second);
             let closed = look::closed(progress, &node.id).map(ToString::to_string);
-            node_status(node, share, rate, facts.get(&node.id), closed)
+            let before = self.counts.of(&node.id);
+            node_status((node, share), rate, (facts.get(&node.id), before), closed)
         });
         let membership = record.membership();
         let status = Status {
@@ -229,10 +233,10 @@ impl Service {
             };
             (node.id.clone(), facts)
         };
-        join_all(record.membership().nodes.iter().map(look))
-            .await
-            .into_iter()
-            .collect()
+        let looks = join_all(record.membership().nodes.iter().map(look)).await;
+        let facts = looks.into_iter().collect();
+        self.counts.note(&facts);
+        facts
     }
 
     /// Where a key is.
@@ -501,10 +505,9 @@ impl Service {
 }
 
 fn node_status(
-    node: &Node,
-    share: f64,
+    (node, share): (&Node, f64),
     requests_per_second: u64,
-    facts: Option<&Result<NodeFacts, String>>,
+    (facts, keys_before): (Option<&Result<NodeFacts, String>>, Option<u64>),
     closed: Option<String>,
 ) -> NodeStatus {
     let facts = facts.and_then(|facts| facts.as_ref().ok());
@@ -515,6 +518,7 @@ fn node_status(
         domain: node.domain.to_string(),
         weight: f64::from(node.weight.hundredths()) / 100.0,
         keys: facts.map(|facts| facts.keys),
+        keys_before: keys_before.filter(|_| facts.is_none()),
         share,
         requests_per_second,
         memory_bytes: facts.map(|facts| facts.memory_used_bytes),

@@ -169,17 +169,19 @@ pub(super) fn remove(args: RemoveArgs, format: Format) -> Result<Exit, Failure> 
 }
 
 /// Names what is lost and takes nothing but the node's name for a yes. Gives the keys last counted.
-fn confirm_loss(server: &Server, args: &RemoveArgs) -> Result<u64, Failure> {
+fn confirm_loss(server: &Server, args: &RemoveArgs) -> Result<Option<u64>, Failure> {
     let id = &args.id;
     let node = node_status(server, id)?;
-    let keys = keys_of(&node);
+    // One that is lost says nothing any more.
+    let keys_counted = node.keys.or(node.keys_before);
+    let keys = number_of(keys_counted);
     let confirmed = confirm(
         id,
         args.confirm.as_ref(),
         &format!("{keys} keys of node {id} will be lost."),
     )?;
     if confirmed {
-        return Ok(node.keys.unwrap_or(0));
+        return Ok(keys_counted);
     }
     let words = format!("{keys} keys of node {id} would be lost; nothing was staged");
     let next = format!("clockwise node remove {id} --lost --confirm {id}");
@@ -192,7 +194,7 @@ pub(super) fn accept(args: &AcceptArgs, format: Format) -> Result<Exit, Failure>
     let id = &args.id;
     let node = node_status(&server, id)?;
     if let Some(closed) = &node.closed {
-        let keys = keys_of(&node);
+        let keys = number_of(node.keys);
         let known = format!("node {id} lets no clients in: {closed}.");
         let risk = format!(
             "It has {keys} keys now; what it lost since is lost for good once it is accepted."
@@ -216,9 +218,8 @@ fn node_status(server: &Server, id: &NodeId) -> Result<NodeStatus, Failure> {
     })
 }
 
-fn keys_of(node: &NodeStatus) -> String {
-    node.keys
-        .map_or_else(|| "an unknown number of".to_owned(), count)
+fn number_of(keys: Option<u64>) -> String {
+    keys.map_or_else(|| "an unknown number of".to_owned(), count)
 }
 
 /// Whether the node's name was given as a yes, on the command line or by somebody at a terminal.

@@ -21,6 +21,7 @@ use super::parts::{Part, Parts};
 use super::registered::Registrations;
 use super::trouble;
 use crate::admin::calls::calls;
+use crate::admin::counts::Counts;
 use crate::admin::elsewhere::Elsewhere;
 use crate::admin::http::{AdminLimits, AdminListener, AdminServer};
 use crate::admin::operator::Operator;
@@ -155,6 +156,7 @@ impl Running {
                 operator: Operator::new(Arc::clone(&store)),
                 registry,
                 driver,
+                counts: Counts::default(),
                 router: router.as_ref().map(Arc::downgrade),
                 fleet: role.fleet,
                 views: views.newest.clone(),

@@ -11,6 +11,7 @@ mod continued;
 mod damage;
 mod library;
 mod lifecycle;
+mod lost;
 mod measure;
 mod memcached;
 mod mistakes;

@@ -1,7 +1,7 @@
 //! The process that is killed: this test program again, serving a folder and servers that its parent made.
 //!
-//! It stops at a named point of the handoff and says so, and its parent kills it there. What it says
-//! begins with [`SAYS`]; what it is told are lines: `apply`. It ends when nobody can tell it anything more.
+//! It stops at a named point of the handoff, or at a commit, and says so, and its parent kills it there. What
+//! it says begins with [`SAYS`]; what it is told are lines: `apply`, `abort`. It ends when nobody can tell it anything more.
 
 use std::io::{BufRead, BufReader, Write as _, stdin};
 use std::net::SocketAddr;
@@ -11,42 +11,58 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use clockwise_client::store::{FileOptions, FileStore, Store};
+use clockwise_cluster::{HandoffState, Record};
 
+use crate::commits::{Place, StandsAt};
 use crate::meddling::Meddled;
 use crate::points::{Point, StopAt};
 use crate::pool::{applied, redis_driver};
 use crate::serving::{PATIENCE, Serving};
 
-/// Folder, address to listen on and point to stop at, in the environment of a child.
+/// Folder, address to listen on, point to stop at and commit to stand at, in the environment of a child.
 const DIR: &str = "CLOCKWISE_PROOF_CHILD_DIR";
 const LISTEN: &str = "CLOCKWISE_PROOF_CHILD_LISTEN";
 const POINT: &str = "CLOCKWISE_PROOF_CHILD_POINT";
+const COMMIT: &str = "CLOCKWISE_PROOF_CHILD_COMMIT";
 
 /// What the runner of the test prints goes to the same place.
 const SAYS: &str = "child says: ";
+
+/// Where a child goes no further.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Halt {
+    Nowhere,
+    Point(Point),
+    Commit(Place),
+}
 
 /// A child, seen from its parent. Killed when dropped.
 pub(crate) struct Serves {
     child: Child,
     tells: Option<ChildStdin>,
     says: mpsc::Receiver<String>,
+    // Said and not asked for yet.
+    said: Vec<String>,
     pub(crate) router: SocketAddr,
 }
 
 impl Serves {
-    /// Starts one that stops at a point, or nowhere; returns when clients can connect.
-    pub(crate) fn start(dir: &Path, listen: SocketAddr, point: Option<Point>) -> Self {
+    /// Returns when clients can connect.
+    pub(crate) fn start(dir: &Path, listen: SocketAddr, halt: Halt) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "child::serves_until_it_is_killed", "--nocapture"])
             .env(DIR, dir)
             .env(LISTEN, listen.to_string())
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        match point {
-            Some(point) => command.env(POINT, format!("{point:?}")),
-            None => command.env_remove(POINT),
-        };
+            .stdout(Stdio::piped())
+            .env_remove(POINT)
+            .env_remove(COMMIT);
+        match halt {
+            Halt::Nowhere => {}
+            Halt::Point(point) => drop(command.env(POINT, format!("{point:?}"))),
+            Halt::Commit(place) => drop(command.env(COMMIT, format!("{place:?}"))),
+        }
         let mut child = command.spawn().unwrap();
         let (sender, says) = mpsc::channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -62,6 +78,7 @@ impl Serves {
             tells: child.stdin.take(),
             child,
             says,
+            said: Vec::new(),
             router: listen,
         };
         serves.router = serves.hears("ready ").parse().unwrap();
@@ -71,18 +88,30 @@ impl Serves {
     /// Waits until it says something that begins so; gives the rest.
     #[track_caller]
     pub(crate) fn hears(&mut self, start: &str) -> String {
-        loop {
+        self.hears_either(start, start).1
+    }
+
+    /// Waits until it says something that begins in one of two ways, or finds that it has: whether in the
+    /// first, and the rest. What else it says is kept for others to hear.
+    #[track_caller]
+    pub(crate) fn hears_either(&mut self, one: &str, other: &str) -> (bool, String) {
+        let fits = |said: &String| said.starts_with(one) || said.starts_with(other);
+        let at = loop {
+            if let Some(at) = self.said.iter().position(fits) {
+                break at;
+            }
             match self.says.recv_timeout(PATIENCE) {
-                Ok(said) => {
-                    if let Some(rest) = said.strip_prefix(start) {
-                        return rest.to_owned();
-                    }
-                }
+                Ok(said) => self.said.push(said),
                 Err(error) => panic!(
-                    "the child does not say {start:?}: {error}; ended: {:?}",
+                    "the child says neither {one:?} nor {other:?}: {error}; ended: {:?}",
                     self.child.try_wait()
                 ),
             }
+        };
+        let said = self.said.remove(at);
+        match said.strip_prefix(one) {
+            Some(rest) => (true, rest.to_owned()),
+            None => (false, said[other.len()..].to_owned()),
         }
     }
 
@@ -120,7 +149,15 @@ async fn serves_until_it_is_killed() {
     };
     let listen = std::env::var(LISTEN).unwrap().parse().unwrap();
     let store = FileStore::open(Path::new(&dir), FileOptions::default()).unwrap();
-    let store: Arc<dyn Store> = Arc::new(store);
+    let mut store: Arc<dyn Store> = Arc::new(store);
+    if let Ok(place) = std::env::var(COMMIT) {
+        let stands = StandsAt::new(Place::named(&place), store);
+        store = Arc::clone(&stands) as _;
+        tokio::spawn(async move {
+            stands.reached().await;
+            say("reached");
+        });
+    }
     let mut driver = redis_driver();
     if let Ok(point) = std::env::var(POINT) {
         let stop = StopAt::new(Point::named(&point), Arc::clone(&store));
@@ -132,17 +169,23 @@ async fn serves_until_it_is_killed() {
     }
     let serving = Serving::start(Arc::clone(&store), driver, listen).await;
     say(&format!("ready {}", serving.router.addr()));
-    tokio::spawn(tell_when_at_rest(Arc::clone(&store)));
-    let obey = {
-        let runtime = tokio::runtime::Handle::current();
-        move || {
-            for line in stdin().lines().map_while(Result::ok) {
-                assert_eq!(line, "apply");
-                runtime.block_on(apply(&*store));
-            }
+    tokio::spawn(tell_what_is_so(Arc::clone(&store)));
+    let rebalancer = &serving.rebalancer;
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    thread::spawn(move || {
+        let lines = stdin().lines().map_while(Result::ok);
+        lines.for_each(|line| drop(tell.send(line)));
+    });
+    while let Some(line) = told.recv().await {
+        match line.as_str() {
+            "apply" => apply(&*store).await,
+            "abort" => match rebalancer.abort().await {
+                Ok(()) => say("aborted"),
+                Err(refused) => say(&format!("refused {refused}")),
+            },
+            other => panic!("{other}"),
         }
-    };
-    tokio::task::spawn_blocking(obey).await.unwrap();
+    }
     serving.end().await;
 }
 
@@ -152,21 +195,29 @@ async fn apply(store: &dyn Store) {
     store.commit(record.revision(), next, None).await.unwrap();
 }
 
-async fn tell_when_at_rest(store: Arc<dyn Store>) {
+async fn tell_what_is_so(store: Arc<dyn Store>) {
     let mut records = store.watch();
     loop {
-        let at_rest = {
-            let record = records.borrow_and_update();
-            let record = record.as_ref();
-            record.is_some_and(|record| record.change().is_none() && record.finished().is_some())
-        };
-        if at_rest {
-            say("at rest");
+        let record = records.borrow_and_update().clone();
+        match record {
+            Some(record) if is_copying(&record) => say("copying"),
+            Some(record) if record.change().is_none() && record.finished().is_some() => {
+                say("at rest");
+            }
+            _ => {}
         }
         if records.changed().await.is_err() {
             return;
         }
     }
+}
+
+/// Whether all handoffs are: one that is planned is undone at once when a change is taken back.
+fn is_copying(record: &Record) -> bool {
+    record.change().is_some_and(|change| {
+        let mut handoffs = change.handoffs.iter();
+        handoffs.all(|handoff| handoff.state == HandoffState::Copying)
+    })
 }
 
 fn say(words: &str) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clockwise_client::store::{FileOptions, FileStore, MemoryStore, Store};
 use clockwise_cluster::HandoffState;
 
-use crate::child::Serves;
+use crate::child::{Halt, Serves};
 use crate::load::{audited, fill, more_writes, seed, work, write_past_the_router};
 use crate::points::Point;
 use crate::pool::{ANY_PORT, Pool};
@@ -24,7 +24,7 @@ async fn check(point: Point) {
     let (record, ahead) = (pool.record().await, pool.view_ahead().await);
     // A folder has one process; from here on it is the child.
     pool.store = Arc::new(MemoryStore::new());
-    let mut first = Serves::start(folder.path(), ANY_PORT, Some(point));
+    let mut first = Serves::start(folder.path(), ANY_PORT, Halt::Point(point));
     let router = first.router;
     let mut workload = work(router, seed, 2_000, 2_000).await;
     let direct = write_past_the_router(&mut workload, &record, "a", &ahead);
@@ -36,7 +36,7 @@ async fn check(point: Point) {
     let states = states(&*open()).await;
     println!("killed at {states:?}");
     assert!(states.contains(&point.state()), "{point:?}: {states:?}");
-    let mut second = Serves::start(folder.path(), router, None);
+    let mut second = Serves::start(folder.path(), router, Halt::Nowhere);
     second.hears("at rest");
 
     more_writes(&workload, 500).await;

@@ -40,12 +40,16 @@ pub(crate) fn keys_of(client: &mut Client) -> Vec<Vec<u8>> {
     }
 }
 
+/// How keys begin that are sent on trial before a change and go by themselves in ten seconds, if whoever sent
+/// them was killed.
+const CANARY: &[u8] = b"~cw~canary:";
+
 /// Panics unless every key lies at its owner and nowhere else; says how many there are.
 pub(crate) fn check_places(view: &View, nodes: &BTreeMap<String, Vec<Vec<u8>>>) -> usize {
     for (name, keys) in nodes {
         let foreign: Vec<String> = keys
             .iter()
-            .filter(|key| view.owner(key).as_str() != name)
+            .filter(|key| view.owner(key).as_str() != name && !key.starts_with(CANARY))
             .map(|key| String::from_utf8_lossy(key).into_owned())
             .collect();
         assert!(

@@ -17,7 +17,7 @@ async fn the_part_of_a_lost_node_has_new_owners_and_the_rest_stays_as_it_was() {
     drop(pool.servers.remove("c"));
     let edit = Edit::RemoveLost {
         id: "c".parse().unwrap(),
-        keys_counted: lost,
+        keys_counted: Some(lost),
     };
     pool.change(|record| record.stage(edit.clone()).unwrap())
         .await;

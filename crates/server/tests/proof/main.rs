@@ -2,11 +2,13 @@
 //! them, or in a process of their own where it is to be killed. One fact a file.
 //!
 //! Variables, all optional: `CLOCKWISE_SEED` (a seed for what is random; each run prints its own),
-//! `CLOCKWISE_PROOF_RUNS` (how often the headline is repeated; 3 by default).
+//! `CLOCKWISE_PROOF_RUNS` (how often the headline is repeated; 3 by default), `CLOCKWISE_PROOF_CELLS=all` (a kill at
+//! every commit of a move, not at some).
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod child;
 mod client;
+mod commits;
 mod events;
 mod keys;
 mod load;
@@ -35,6 +37,7 @@ mod lost_node;
 mod out_of_memory;
 mod packages;
 mod panics;
+mod persisted;
 mod replica;
 mod throttle;
 mod up_killed;

@@ -416,11 +416,12 @@ pub(super) async fn canary(source: &Link, target: &Link) -> Result<(), DriverErr
 }
 
 async fn sing(source: &Link, target: &Link, key: &[u8]) -> Result<(), DriverError> {
-    source
-        .ask("HSET", &[b"HSET", key, b"song", b"heard"])
-        .await?;
-    // Also gone when we are.
-    source.ask("PEXPIRE", &[b"PEXPIRE", key, b"10000"]).await?;
+    // Also gone when we are: both in one write, so that an end of ours does not come between.
+    let mut request = Pipeline::of(&[b"HSET", key, b"song", b"heard"]);
+    request.push(&[b"PEXPIRE", key, b"10000"]);
+    for frame in source.call("HSET", request).await? {
+        source.check("HSET", frame)?;
+    }
     let dump = source.ask("DUMP", &[b"DUMP", key]).await?;
     let dump = dump.text().ok_or_else(|| source.odd("DUMP", &dump))?;
     target
