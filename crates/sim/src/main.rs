@@ -1,6 +1,7 @@
 //! `clockwise-sim model` checks the handoff in every order and prints what was looked at; `clockwise-sim
 //! planted` breaks one rule after the other and says which invariant noticed, with `--patches` in a copy of
-//! the tree; `clockwise-sim seeds` runs a whole cluster in virtual time, once for each seed.
+//! the tree; `clockwise-sim seeds` runs a whole cluster in virtual time, once for each seed; `clockwise-sim
+//! matrix` lets faults strike in each state of a handoff of real processes.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -9,13 +10,16 @@ use std::thread;
 
 use clockwise_sim::{Found, Handover, Invariant, PLANTED, Planted, SCENARIOS, Scenario, search};
 
+mod ended;
+mod matrix;
 mod patches;
 mod seeds_command;
 
 const USAGE: &str = "usage: clockwise-sim model [SCENARIO]
        clockwise-sim planted [--patches [NAME...]]
        clockwise-sim seeds N [--from SEED] [--first]
-       clockwise-sim seeds --seed SEED [--trace]";
+       clockwise-sim seeds --seed SEED [--trace]
+       clockwise-sim matrix --list";
 /// More than this would not fit into the memory of a small machine.
 const STATES_MAX: u64 = 60_000_000;
 /// Scenarios that are searched side by side.
@@ -26,6 +30,9 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     if let ["planted", "--patches", names @ ..] = &args[..] {
         return patches::run_command(names);
+    }
+    if let ["matrix", rest @ ..] = &args[..] {
+        return matrix::run_command(rest);
     }
     if let ["seeds", rest @ ..] = &args[..] {
         return seeds_command::run_command(rest);

@@ -13,9 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 use std::time::Duration;
 
-use ended::{Ended, within};
-
-mod ended;
+use crate::ended::{Ended, within};
 
 /// Folders of the tree that are not copied.
 const SKIPPED: [&str; 5] = ["target", ".git", ".tools", "clockwise-data", "node_modules"];
@@ -117,15 +115,7 @@ fn run(names: &[&str]) -> io::Result<usize> {
 /// So many of those that are cheap to build, others with every commit.
 fn some(count: usize) -> io::Result<Vec<String>> {
     let root = root();
-    let head = Command::new("git")
-        .args(["rev-parse", "HEAD"])
-        .current_dir(&root)
-        .output()?;
-    let digits = String::from_utf8_lossy(&head.stdout)
-        .chars()
-        .take(8)
-        .collect::<String>();
-    let pick = usize::from_str_radix(&digits, 16).unwrap_or(0);
+    let pick = number_of_commit(&root)?;
     let mut patches = read_patches(&root)?;
     // The server and what it needs take minutes to build.
     patches.retain(|patch| {
@@ -140,7 +130,20 @@ fn some(count: usize) -> io::Result<Vec<String>> {
         .collect())
 }
 
-fn root() -> PathBuf {
+/// Another with every commit.
+pub(crate) fn number_of_commit(root: &Path) -> io::Result<usize> {
+    let head = Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .current_dir(root)
+        .output()?;
+    let digits = String::from_utf8_lossy(&head.stdout)
+        .chars()
+        .take(8)
+        .collect::<String>();
+    Ok(usize::from_str_radix(&digits, 16).unwrap_or(0))
+}
+
+pub(crate) fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.ancestors().nth(2).unwrap_or(own).to_path_buf()
 }

@@ -1,4 +1,4 @@
-//! What tests share: real servers, and random input that can be repeated.
+//! What tests share: real servers, a bad network between them, and random input that can be repeated.
 //!
 //! A server is a redis-server, memcached or etcd on a free port of the loopback interface, with a
 //! directory of its own that is removed with it. Every call blocks and panics with the server's own log when something is wrong: a test can do
@@ -22,10 +22,15 @@ mod etcd;
 mod memcached;
 mod port;
 mod process;
+mod program;
+mod proxy;
 mod random;
 mod redis;
 
 pub use etcd::{EtcdCluster, EtcdOptions, EtcdServer, EtcdTlsFiles};
 pub use memcached::{MemcachedOptions, MemcachedServer};
+pub use port::free_ports;
+pub use program::RunningProgram;
+pub use proxy::{FaultProxy, Flow, Way, Weather};
 pub use random::{Random, for_seeds};
 pub use redis::{RedisOptions, RedisServer};

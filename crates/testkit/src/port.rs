@@ -37,7 +37,13 @@ pub(crate) fn on_free_ports<const N: usize>(
     panic!("no free port on 127.0.0.1 after {ATTEMPTS_MAX} attempts");
 }
 
-pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
+/// Different ports of the loopback interface that nobody listens on, below those that the kernel
+/// gives to outgoing connections. Somebody else may take one before it is used.
+///
+/// # Panics
+/// If there are none.
+#[must_use]
+pub fn free_ports<const N: usize>() -> [u16; N] {
     // Kept open together, so that the ports differ.
     let listeners: [TcpListener; N] = std::array::from_fn(|_| free_listener());
     listeners.map(|listener| match listener.local_addr() {

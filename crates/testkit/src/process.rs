@@ -61,21 +61,24 @@ pub(crate) struct Process {
 impl Process {
     #[track_caller]
     pub(crate) fn spawn(program: &Program, args: Vec<OsString>, log: &Path) -> Process {
-        let mut file = open_log(log);
-        let log_start = file.seek(SeekFrom::End(0)).unwrap_or(0);
-        let err = match file.try_clone() {
-            Ok(err) => err,
-            Err(error) => panic!("cannot share {}: {error}", log.display()),
-        };
         let mut command = bound_to_our_life(program.path());
         command
             .args(args)
             .stdin(Stdio::null())
-            .stdout(file)
-            .stderr(err);
+            .stdout(open_log(log));
+        Process::spawn_command(command, log)
+    }
+
+    /// A command from [`bound_to_our_life`]; what it writes to its standard error goes to the log.
+    #[track_caller]
+    pub(crate) fn spawn_command(mut command: Command, log: &Path) -> Process {
+        let mut file = open_log(log);
+        let log_start = file.seek(SeekFrom::End(0)).unwrap_or(0);
+        command.stderr(file);
+        let words = format!("{command:?}");
         let child = match spawn_from_lasting_thread(command) {
             Ok(child) => child,
-            Err(error) => panic!("cannot start {}: {error}", program.name),
+            Err(error) => panic!("cannot start {words}: {error}"),
         };
         Process {
             pid: child.id(),
@@ -145,6 +148,10 @@ impl Process {
         while self.child.is_some() && runs(self.pid) {
             thread::sleep(POLL_INTERVAL / 10);
         }
+    }
+
+    pub(crate) fn interrupt(&self) {
+        self.signal(Signal::INT);
     }
 
     pub(crate) fn resume(&self) {
@@ -223,7 +230,7 @@ fn open_log(log: &Path) -> File {
 
 /// `setpriv` (util-linux, on every Debian) asks the kernel to kill the process when its parent
 /// ends, and then becomes the server: the pid stays. Without it the drop guard has to do.
-fn bound_to_our_life(program: PathBuf) -> Command {
+pub(crate) fn bound_to_our_life(program: PathBuf) -> Command {
     let mut command = match find_on_path("setpriv") {
         Some(setpriv) => {
             let mut command = Command::new(setpriv);

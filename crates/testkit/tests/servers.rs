@@ -2,12 +2,13 @@
 //! nothing behind.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use clockwise_testkit::{
     EtcdCluster, EtcdOptions, EtcdServer, MemcachedOptions, MemcachedServer, RedisOptions,
-    RedisServer,
+    RedisServer, RunningProgram,
 };
 
 fn is_alive(pid: u32) -> bool {
@@ -222,4 +223,35 @@ fn post(addr: &str, path: &str, body: &str) -> String {
     let mut reply = String::new();
     stream.read_to_string(&mut reply).expect("answered");
     reply
+}
+
+#[test]
+fn a_program_of_ours_says_and_logs_apart_and_starts_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = "echo \"$WORD\"; echo logged >&2; exec tail -f /dev/null";
+    let mut program = RunningProgram::start(
+        Path::new("sh"),
+        &["-c", script],
+        &[("WORD", "said")],
+        folder.path(),
+        "one",
+    );
+    let spoke = |program: &RunningProgram| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while program.logged().is_empty() && Instant::now() < deadline {
+            thread::yield_now();
+        }
+        (program.said(), program.logged())
+    };
+    assert_eq!(
+        spoke(&program),
+        ("said\n".to_owned(), "logged\n".to_owned())
+    );
+    let first = program.pid();
+    program.kill9();
+    assert!(!program.is_running() && !is_alive(first));
+    program.restart();
+    assert_ne!(program.pid(), first);
+    assert!(program.interrupt(Duration::from_secs(30)));
+    assert!(!program.is_running());
 }

@@ -35,9 +35,15 @@ fn at_most(max: u64) -> clap::builder::RangedU64ValueParser<usize> {
                         Answers 4 if a write was lost or a read was wrong."
 )]
 pub(super) struct Args {
-    /// Address of a router; else that of the running `clockwise up`.
-    #[arg(long, env = "CLOCKWISE_ROUTER", value_name = "HOST:PORT")]
-    router: Option<String>,
+    /// Address of a router, or of several, over which connections are spread; else that of the running
+    /// `clockwise up`.
+    #[arg(
+        long = "router",
+        env = "CLOCKWISE_ROUTER",
+        value_name = "HOST:PORT",
+        value_delimiter = ','
+    )]
+    routers: Vec<String>,
     /// Data folder of the running `clockwise up`.
     #[arg(
         long,
@@ -81,8 +87,10 @@ impl Args {
     }
 
     fn options(&self) -> Result<WorkloadOptions, Failure> {
+        let mut addrs = self.addresses()?;
         Ok(WorkloadOptions {
-            addr: self.address()?,
+            addr: addrs.remove(0),
+            more_addrs: addrs,
             auth: self.login()?,
             connections: self.connections,
             pipeline: self.pipeline,
@@ -116,16 +124,17 @@ impl Args {
         Ok(Some((USER.to_owned(), password)))
     }
 
-    fn address(&self) -> Result<String, Failure> {
-        if let Some(address) = &self.router {
-            return Ok(address.clone());
+    /// One at least.
+    fn addresses(&self) -> Result<Vec<String>, Failure> {
+        if !self.routers.is_empty() {
+            return Ok(self.routers.clone());
         }
         let found = DataDir::open(&self.dir)
             .ok()
             .and_then(|dir| dir.read(LISTEN_ADDRESS).ok().flatten());
         found
             .and_then(|text| text.parse::<SocketAddr>().ok())
-            .map(|address| address.to_string())
+            .map(|address| vec![address.to_string()])
             .ok_or_else(|| {
                 let words = format!(
                     "no running router found: {} has no {LISTEN_ADDRESS}",

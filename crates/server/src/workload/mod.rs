@@ -248,6 +248,19 @@ impl Workload {
         }
     }
 
+    /// Connections take turns with the routers.
+    fn target_of(&self, connection: usize) -> Target {
+        let more = &self.options.more_addrs;
+        let turn = connection % (more.len() + 1);
+        let addr = turn
+            .checked_sub(1)
+            .map_or(&self.options.addr, |at| &more[at]);
+        Target {
+            addr: addr.clone(),
+            ..self.target.clone()
+        }
+    }
+
     fn client(&self, connection: usize) -> Client {
         let WorkloadOptions {
             connections,
@@ -258,7 +271,7 @@ impl Workload {
         Client {
             ledger: Arc::clone(&self.ledger),
             live: Arc::clone(&self.live),
-            target: self.target.clone(),
+            target: self.target_of(connection),
             expiry: self.expiry,
             chooser: Chooser::new(
                 random(seed, connection),

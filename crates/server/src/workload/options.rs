@@ -14,6 +14,9 @@ use super::payload::VALUE_BYTES_MIN;
 pub struct WorkloadOptions {
     /// `host:port` of a router or server.
     pub addr: String,
+    /// Further routers of the same pool. Connections are spread over all, so that what one router
+    /// was acknowledged is read through the others.
+    pub more_addrs: Vec<String>,
     /// User and password to log in with.
     pub auth: Option<(String, Password)>,
     /// How many connections; each writes keys of its own and reads all.
@@ -48,6 +51,7 @@ impl Default for WorkloadOptions {
     fn default() -> Self {
         WorkloadOptions {
             addr: "127.0.0.1:7379".to_owned(),
+            more_addrs: Vec::new(),
             auth: None,
             connections: 50,
             pipeline: 1,

@@ -6,7 +6,7 @@ use clockwise::workload::{
     Copies, DirectOptions, Mix, NodeAccess, Report, Workload, WorkloadOptions,
 };
 use clockwise_client::credentials::Password;
-use clockwise_testkit::{RedisOptions, RedisServer};
+use clockwise_testkit::{FaultProxy, RedisOptions, RedisServer};
 
 use crate::{options, wait_for_writes, wait_until};
 
@@ -73,6 +73,31 @@ async fn a_healthy_redis_is_clean() {
     assert_eq!(json["faults"]["lost"], 0);
     assert_eq!(json["loop"]["kind"], "closed");
     assert_eq!(json["acknowledged_writes"], report.acknowledged_writes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_take_turns_with_routers_and_read_what_went_through_the_others() {
+    let server = RedisServer::start(RedisOptions::default());
+    let further = [
+        FaultProxy::start(server.socket_addr()),
+        FaultProxy::start(server.socket_addr()),
+    ];
+    let workload = Workload::start(WorkloadOptions {
+        connections: 9,
+        more_addrs: further
+            .iter()
+            .map(|proxy| proxy.addr().to_string())
+            .collect(),
+        ..options(server.addr())
+    })
+    .await
+    .unwrap();
+    wait_for_writes(&workload, 500).await;
+    for proxy in &further {
+        assert_eq!(proxy.connections(std::process::id()), 3);
+    }
+    let report = stopped(workload).await;
+    assert!(report.is_clean());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
 /// How a program ended.
-pub(super) enum Ended {
+pub(crate) enum Ended {
     /// By itself, with this.
     ByItself(Output),
     /// Not within its time; nothing of it runs any more.
@@ -28,7 +28,7 @@ pub(super) enum Ended {
 /// # Errors
 ///
 /// The program cannot be started or waited for, or something that it started is still there after it was killed.
-pub(super) fn within(limit: Duration, command: &mut Command) -> io::Result<Ended> {
+pub(crate) fn within(limit: Duration, command: &mut Command) -> io::Result<Ended> {
     let child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
