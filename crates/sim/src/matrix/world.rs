@@ -29,6 +29,7 @@ const VERB_WITHIN: Duration = Duration::from_secs(10);
 const BENCH_ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 /// The load: more than twice the writes that a run needs to count, so that a slow machine is no void run.
+pub(super) const KEY_PREFIX: &str = "m";
 const KEYS: usize = 4_000;
 const REQUESTS_PER_SECOND: u32 = 5_000;
 const CONNECTIONS: u32 = 40;
@@ -448,7 +449,7 @@ fn load(binary: &Path, folder: &Path, routers: &[u16], seed: u64) -> RunningProg
         "--keys",
         &keys,
         "--key-prefix",
-        "m",
+        KEY_PREFIX,
         "--seed",
         &seed,
         "--seconds",
