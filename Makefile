@@ -15,8 +15,8 @@ BUILT := $${CARGO_TARGET_DIR:-target}/debug
 
 .PHONY: check build fmt lint docs policy doctest planted test matrix tools servers clean
 
-## The whole gate.
-check: tools fmt lint docs policy doctest planted test matrix
+## The whole gate. The tests come last, so that their summary closes the output.
+check: tools fmt lint docs policy doctest planted matrix test
 
 build:
 	$(CARGO) build --locked --release --bin clockwise
