@@ -50,7 +50,7 @@ test: tools servers
 matrix: tools servers
 	@cargo-nextest nextest run --locked --workspace --no-run
 	$(BUILT)/clockwise-sim matrix --spoiled
-	$(BUILT)/clockwise-sim matrix --some 2 --runs 1
+	$(BUILT)/clockwise-sim matrix --some 2 --runs 1 --minutes 5
 
 ## Tests start these servers themselves and fail, never skip, without them.
 servers:

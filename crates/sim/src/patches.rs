@@ -136,6 +136,13 @@ pub(crate) fn number_of_commit(root: &Path) -> io::Result<usize> {
         .args(["rev-parse", "HEAD"])
         .current_dir(root)
         .output()?;
+    if !head.status.success() {
+        let why = String::from_utf8_lossy(&head.stderr);
+        eprintln!(
+            "no commit to pick by, so the first are picked: {}",
+            why.trim()
+        );
+    }
     let digits = String::from_utf8_lossy(&head.stdout)
         .chars()
         .take(8)

@@ -50,6 +50,7 @@ fn what_cannot_be_run_is_refused_with_what_to_do() {
         ),
         (&["--runs", "many"], "not a number: many"),
         (&["--runs"], "--runs needs a value"),
+        (&["--some", "2", "--seed", "1"], "name its --cell"),
         (
             &["--some", "2", "--binary", "no-such-file"],
             "cargo build --release",
@@ -94,7 +95,7 @@ fn runner(folder: &Path) -> Child {
     };
     wait_until("the load is started", begun);
     // The runner, three members, four servers, four processes and a load.
-    assert!(alive(folder) >= 13, "{} processes", alive(folder));
+    wait_until("all of them run", || alive(folder) >= 13);
     runner
 }
 

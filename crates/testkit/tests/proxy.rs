@@ -149,7 +149,7 @@ fn a_delay_is_kept_both_ways_and_does_not_add_up() {
         let count = stream.read(&mut bytes).expect("answered");
         heard += bytes[..count].iter().filter(|byte| **byte == b'x').count();
     }
-    assert!(began.elapsed() < 50 * delay, "{:?}", began.elapsed());
+    assert!(began.elapsed() < 100 * delay, "{:?}", began.elapsed());
 }
 
 #[test]

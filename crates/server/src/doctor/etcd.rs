@@ -106,8 +106,9 @@ fn of_endpoint(endpoint: &EndpointSeen, access: &str, found: &mut Vec<Finding>) 
                     Check::EtcdOpen,
                     "it shows the record's key to whoever asks".to_owned(),
                     format!(
-                        "start etcd with --client-cert-auth, or make users: {ctl} user add root && \
-                         {ctl} auth enable"
+                        "start etcd with --client-cert-auth; or make a user for clockwise first ({ctl} user add NAME), \
+                         name it in store.user and store.password_file of every process and restart them, and last: \
+                         {ctl} user add root && {ctl} auth enable"
                     ),
                 );
             }
@@ -141,6 +142,13 @@ fn of_cluster(seen: &EtcdSeen, ctl: &str, said: &MemberSaid, found: &mut Vec<Fin
             Check::EtcdCorrupt,
             "the alarm CORRUPT is raised".to_owned(),
             format!("{ctl} endpoint hashkv --cluster, then replace the member that differs"),
+        );
+    }
+    if said.no_space.is_none() || said.corrupt.is_none() {
+        find(
+            Check::NotLookedAt,
+            "it does not tell this user of its alarms".to_owned(),
+            format!("{ctl} alarm list, as root"),
         );
     }
     if said.compacted == Some(false) && said.revision > REVISIONS_UNCOMPACTED {

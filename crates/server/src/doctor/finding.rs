@@ -31,7 +31,7 @@ impl Finding {
             check,
             place: printable(&place.into()),
             what: printable(&what.into()),
-            next: next.into(),
+            next: without_controls(&next.into()),
         }
     }
 
@@ -88,17 +88,21 @@ impl From<&Finding> for FindingText {
 /// Words of servers on a person's terminal: no control characters, and not without end.
 fn printable(text: &str) -> String {
     const CHARS_MAX: usize = 600;
-    let line = |letter: char| if letter.is_control() { ' ' } else { letter };
-    let mut shown: String = text.chars().take(CHARS_MAX).map(line).collect();
+    let mut shown: String = text.chars().take(CHARS_MAX).collect();
     if text.chars().nth(CHARS_MAX).is_some() {
         shown.push('…');
     }
-    shown
+    without_controls(&shown)
+}
+
+fn without_controls(text: &str) -> String {
+    let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
+    text.chars().map(shown).collect()
 }
 
 /// As a shell takes it for one word.
 pub(crate) fn word(value: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:-~@%+=,[]".contains(letter);
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:-@%+,".contains(letter);
     if !value.is_empty() && value.chars().all(plain) {
         value.to_owned()
     } else {
@@ -158,6 +162,8 @@ mod tests {
     fn what_servers_say_cannot_write_on_a_terminal() {
         let found = Finding::new(Check::NodeAway, "n\u{1b}[2J", "x\r\n".repeat(900), "");
         assert_eq!(found.place, "n [2J");
+        let found = Finding::new(Check::NodeAway, "", "", "node set a\u{1b}[2J");
+        assert_eq!(found.next, "node set a [2J");
         assert!(found.what.chars().count() <= 601 && !found.what.contains('\n'));
     }
 
@@ -168,5 +174,6 @@ mod tests {
         assert!(is_loopback("::1") && is_loopback("127.9.9.9") && is_loopback("localhost"));
         assert!(!is_loopback("10.0.0.1") && !is_loopback("a.example"));
         assert_eq!(word("it's"), r"'it'\''s'");
+        assert_eq!(word("[::1]:6379"), "'[::1]:6379'");
     }
 }

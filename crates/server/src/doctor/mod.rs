@@ -27,7 +27,7 @@ pub use patient::Patient;
 use crate::admin::answer::{Moves, Status};
 use crate::admin::clients::ClientList;
 use crate::serve::config::StoreConfig;
-use finding::ranked;
+use finding::{path_word, ranked};
 use pool::{LiveSeen, NodeSeen, PoolSeen, ServerSeen};
 
 /// What an admin API says.
@@ -59,7 +59,7 @@ pub struct Report {
 }
 
 /// Examines a patient. `told`: what its admin API says, or why it says nothing; `None` where it has none or its
-/// address is not known. Takes not much longer than `within`.
+/// address is not known. Nodes and etcd are looked at for `within`, once the record is read.
 ///
 /// Must be called within a tokio runtime with a timer.
 pub async fn examine(
@@ -67,7 +67,6 @@ pub async fn examine(
     told: Option<Result<Told, String>>,
     within: Duration,
 ) -> Report {
-    let deadline = Instant::now() + within;
     let mut report = Report {
         epoch: None,
         findings: processes::findings(&patient.process),
@@ -87,6 +86,7 @@ pub async fn examine(
         }
     });
     let (pool, clients) = look_at_record(patient, told.as_ref(), &mut report).await;
+    let deadline = Instant::now() + within;
     if let Some(told) = &told {
         let live = LiveSeen::of(&told.status, &told.moves);
         report.findings.extend(pool::findings_live(&live));
@@ -138,10 +138,7 @@ async fn look_at_record(
             (Some(seen.pool), clients.ok())
         }
         Err(why) => {
-            let next = format!(
-                "clockwise record history --store {}",
-                word(&store.to_string())
-            );
+            let next = format!("clockwise record history {}", patient.record_option(store));
             let found = Finding::new(Check::RecordAway, store.to_string(), why, next);
             report.findings.push(found);
             by_told()
@@ -177,7 +174,7 @@ async fn look_at_nodes(
     };
     found.extend(pool::findings_between(&servers));
     found.extend(left.into_iter().map(|node| {
-        let next = "clockwise doctor --within 300";
+        let next = "look again with more time: --within 300";
         Finding::new(Check::NotLookedAt, node.place(), "time was up", next)
     }));
     (found, servers.len())
@@ -221,6 +218,14 @@ async fn look_at_memcached(pool: &PoolSeen, deadline: Instant) -> NodesSeen<'_> 
 }
 
 impl Patient {
+    /// How `record` is told of its store.
+    fn record_option(&self, store: &StoreConfig) -> String {
+        match &self.config {
+            Some(file) => format!("--config {}", path_word(file)),
+            None => format!("--store {}", word(&store.to_string())),
+        }
+    }
+
     /// Whether its store lets one process write: then nobody else could lead.
     fn has_one_writer(&self) -> bool {
         !matches!(&self.record, Some((StoreConfig::Etcd(_), ..)))

@@ -28,6 +28,8 @@ const ADMINISTRATOR: &str = "default";
 /// What is examined.
 #[derive(Clone, Debug)]
 pub struct Patient {
+    /// The configuration it is known by.
+    pub(super) config: Option<PathBuf>,
     pub(super) process: ProcessSeen,
     /// Where the record is, and what lets us read it there.
     pub(super) record: Option<(StoreConfig, PoolName, Option<Password>)>,
@@ -84,7 +86,9 @@ impl Patient {
             secrets.push(secret("store.key_file", key));
         }
         let listens = |role: bool, address: std::net::SocketAddr| role.then(|| address.to_string());
-        let with_password = config.router.password.password().is_ok();
+        // A file that cannot be read here is a password all the same.
+        let source = &config.router.password;
+        let with_password = source.file().is_some() || source.password().is_ok();
         let process = ProcessSeen {
             place: file.display().to_string(),
             secrets,
@@ -95,6 +99,7 @@ impl Patient {
         };
         let password = etcd_password.and_then(|source| source.password().ok());
         Ok(Self {
+            config: Some(file.to_owned()),
             process,
             login: login(&nodes.admin_user, &nodes.admin_password),
             hint: LoginHint {
@@ -132,6 +137,7 @@ impl Patient {
             dir: dir.path().to_owned(),
         };
         Some(Self {
+            config: None,
             process,
             record: Some((store, pool_of_up(), None)),
             login: login(ADMINISTRATOR, &source),
@@ -148,6 +154,7 @@ impl Patient {
     pub fn of_admin(address: &str) -> Self {
         let source = Source::Variable(NODES_PASSWORD_VARIABLE);
         Self {
+            config: None,
             process: ProcessSeen {
                 place: address.to_owned(),
                 admin: Some(address.to_owned()),

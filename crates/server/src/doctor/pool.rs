@@ -169,7 +169,8 @@ pub(super) fn findings(pool: &PoolSeen) -> Vec<Finding> {
         find(Check::ChangeRunning, POOL, what, next);
     }
     let settled: Vec<&NodeSeen> = pool.nodes.iter().filter(|node| node.settled).collect();
-    if settled.len() < pool.replicas {
+    // While one takes the place of another neither is counted.
+    if pool.change.is_none() && settled.len() < pool.replicas {
         let what = format!("{} nodes for {} replicas", settled.len(), pool.replicas);
         let next = "clockwise node add ID --addr HOST:PORT".to_owned();
         find(Check::TooFewNodes, POOL, what, next);
@@ -340,6 +341,11 @@ mod tests {
             |pool| pool.replicas = 3,
             &[Check::TooFewNodes, Check::OneDomain],
         );
+        let replaced = |pool: &mut PoolSeen| {
+            pool.change = Some("change-1".to_owned());
+            pool.nodes.iter_mut().for_each(|node| node.settled = false);
+        };
+        check(replaced, &[Check::ChangeRunning]);
         let apart = |pool: &mut PoolSeen| {
             pool.replicas = 2;
             pool.nodes = vec![node("a", "z1", 0.5), node("b", "z2", 0.5)];

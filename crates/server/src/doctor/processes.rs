@@ -59,7 +59,9 @@ pub(super) fn findings(seen: &ProcessSeen) -> Vec<Finding> {
             }
             Ok(_) => {}
             Err(why) => {
-                let next = format!("write it there, then: chmod 600 {path}");
+                let next = format!(
+                    "let who runs the process read it, or write it there: chmod 600 {path}"
+                );
                 find(
                     Check::SecretMissing,
                     &place,
@@ -96,7 +98,7 @@ pub(super) fn findings(seen: &ProcessSeen) -> Vec<Finding> {
         find(
             Check::RouterOpen,
             router,
-            "no password".to_owned(),
+            "no password that could be seen from here".to_owned(),
             next.to_owned(),
         );
     }

@@ -164,6 +164,17 @@ impl Findings<'_> {
         )
     }
 
+    /// Deletes users. Servers take almost anything for a name, and what is in one would be read by the shell and by
+    /// redis-cli: such a name is typed by a person.
+    fn delete_users(&self, names: &[String]) -> String {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "_.:@-".contains(letter);
+        if names.iter().all(|name| name.chars().all(plain)) {
+            let names = names.join(" ");
+            return format!("printf '%s\\n' 'ACL DELUSER {names}' | {}", self.cli());
+        }
+        "remove them with ACL DELUSER, typed with care: names with quotes or blanks are read by shells".to_owned()
+    }
+
     /// Closes the server to connections without a password, now and after a restart.
     fn close(&self, has_user_file: bool, cli: &str) -> String {
         let password = self.hint.password_word();
@@ -234,8 +245,8 @@ fn of_access(pool: &PoolSeen, stranger: Stranger, said: &RedisSaid, findings: &m
     if !facts.persisted_users.is_empty() {
         let names = facts.persisted_users.join(" ");
         let next = format!(
-            "remove them from its configuration or user file, then: printf '%s\\n' 'ACL DELUSER {names}' | {}",
-            findings.cli()
+            "remove them from its configuration or user file, then: {}",
+            findings.delete_users(&facts.persisted_users)
         );
         findings.add(Check::RedisKeptUsers, format!("users {names}"), next);
     }
@@ -245,9 +256,8 @@ fn of_access(pool: &PoolSeen, stranger: Stranger, said: &RedisSaid, findings: &m
     };
     for name in facts.foreign_writers.iter().filter(allowed) {
         let next = format!(
-            "printf '%s\\n' 'ACL DELUSER {name}' | {}      or, if you know about it:  clockwise apply \
-             --allow-writer {}",
-            findings.cli(),
+            "{}      or, if you know about it:  clockwise apply --allow-writer {}",
+            findings.delete_users(std::slice::from_ref(name)),
             word(name)
         );
         findings.add(Check::RedisForeignWriter, format!("user {name}"), next);
@@ -433,6 +443,34 @@ mod tests {
             let checks: Vec<_> = found.iter().map(|finding| finding.check).collect();
             assert_eq!(checks, expected, "store: {store}");
         }
+    }
+
+    /// A node's users may be called anything but blanks.
+    #[test]
+    fn a_command_to_paste_has_no_name_that_a_shell_or_a_terminal_would_obey() {
+        for name in ["x';touch${IFS}x;'", "$(id)", "\u{1b}[2J", "a\"b", "é"] {
+            let mut said = sound();
+            said.facts.foreign_writers = vec![name.to_owned()];
+            said.facts.persisted_users = vec![name.to_owned()];
+            let found = find(true, Stranger::KeptOut, Ok(said));
+            assert_eq!(found.len(), 2, "{found:?}");
+            for finding in found {
+                let next = &finding.next;
+                assert!(!next.contains("'ACL DELUSER"), "{next}");
+                assert!(next.contains("typed with care"), "{next}");
+                assert!(!next.chars().any(char::is_control), "{next}");
+                // What is left of the name is one quoted word.
+                let quoted = word(name).replace('\u{1b}', " ");
+                assert!(!next.contains(name) || next.contains(&quoted), "{next}");
+            }
+        }
+        let mut said = sound();
+        said.facts.foreign_writers = vec!["intruder".to_owned()];
+        let found = find(true, Stranger::KeptOut, Ok(said));
+        assert!(
+            found[0].next.contains("'ACL DELUSER intruder'"),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -81,6 +81,10 @@ async fn check(cell: Cell, seed: u64) {
     };
     let mut pool = Pool::found(&["a", "b"], open()).await;
     fill(&pool, 3_000).await;
+    if cell.is_on_the_way_back() {
+        // It is still copied when it is told.
+        pool.throttle(500).await;
+    }
     pool.stage_join("c").await;
     let (record, ahead) = (pool.record().await, pool.view_ahead().await);
     // A folder has one process; from here on it is the child.

@@ -5,7 +5,7 @@ use std::io::{Error, ErrorKind};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
-use clockwise_client::resp::{ReplyScanner, Value, write_command};
+use clockwise_client::resp::{ReplyScanner, Value, code_word, write_command};
 use clockwise_placement::NodeId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -19,7 +19,7 @@ use crate::driver::{Driver, DriverError, NodeAddress};
 
 /// For everything that is asked of one server and of its replicas.
 const NODE_WITHIN: Duration = Duration::from_secs(15);
-/// The longest answer asked for is `CONFIG GET`, of some hundred bytes.
+/// The longest answer asked for is `INFO`, of some thousand bytes.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 /// The oldest that has what a move needs.
 const VERSION_MIN: u32 = 7;
@@ -42,7 +42,8 @@ pub(in super::super) async fn look(node: &NodeSeen, login: &Login) -> RedisSeen 
         said,
     };
     let stranger = match timeout(ANSWER_WITHIN, as_stranger(&node.address)).await {
-        Ok(Ok(stranger)) => stranger,
+        Ok(Ok((stranger, None))) => stranger,
+        Ok(Ok((stranger, Some(why)))) => return seen(stranger, Err(Unseen::Denied(why))),
         Ok(Err(error)) if error.kind() == ErrorKind::InvalidData => {
             return seen(Stranger::Unknown, Err(Unseen::Strange(error.to_string())));
         }
@@ -68,13 +69,17 @@ pub(super) fn wall_clock_ms() -> i64 {
     now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
 }
 
-async fn as_stranger(address: &str) -> std::io::Result<Stranger> {
+/// What a stranger is told; with the words of a server that lets nobody in from where we are (protected mode).
+async fn as_stranger(address: &str) -> std::io::Result<(Stranger, Option<String>)> {
     let mut talk = Talk::open(address).await?;
     let replies = talk.ask(&[&[b"PING"]]).await?;
     Ok(match replies.first() {
-        Some(Value::Simple(pong)) if pong == "PONG" => Stranger::LetIn,
-        Some(Value::Error(_)) => Stranger::KeptOut,
-        _ => Stranger::Unknown,
+        Some(Value::Simple(pong)) if pong == "PONG" => (Stranger::LetIn, None),
+        Some(Value::Error(why)) if code_word(why) == "DENIED" => {
+            (Stranger::KeptOut, Some(why.clone()))
+        }
+        Some(Value::Error(_)) => (Stranger::KeptOut, None),
+        _ => (Stranger::Unknown, None),
     })
 }
 
@@ -188,9 +193,10 @@ fn read_time(time: &Value) -> Option<i64> {
         return None;
     };
     let number = |value: &Value| value.as_text()?.parse::<i64>().ok();
-    number(seconds)?
-        .checked_mul(1_000)?
-        .checked_add(number(micros)? / 1_000)
+    let plausible = |number: i64, end| (0..end).contains(&number).then_some(number);
+    let seconds = plausible(number(seconds)?, 1 << 40)?;
+    let micros = plausible(number(micros)?, 1_000_000)?;
+    Some(seconds * 1_000 + micros / 1_000)
 }
 
 /// One connection that asks, and reads as many answers as it asked for.
@@ -237,4 +243,50 @@ fn strange(error: impl std::fmt::Display) -> Error {
         ErrorKind::InvalidData,
         format!("it answers in another language: {error}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_no_clock_shows_is_none() {
+        let time = |seconds: &str, micros: &str| {
+            let bulk = |text: &str| Value::Bulk(text.as_bytes().to_vec());
+            read_time(&Value::Array(vec![bulk(seconds), bulk(micros)]))
+        };
+        assert_eq!(time("1700000000", "999999"), Some(1_700_000_000_999));
+        for seconds in ["-1", "9223372036854775807", "-9223372036854775808", "x"] {
+            assert_eq!(time(seconds, "0"), None, "{seconds}");
+        }
+        assert_eq!(time("1", "1000000"), None);
+    }
+
+    /// As a server in protected mode has it: it says why, and closes.
+    #[tokio::test]
+    async fn one_that_lets_nobody_in_from_here_is_not_called_away() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let node = NodeSeen {
+            id: "a".to_owned(),
+            address: listener.local_addr().unwrap().to_string(),
+            domain: String::new(),
+            settled: true,
+            weight: 1.0,
+            share: 1.0,
+        };
+        let protected = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let words = b"-DENIED Redis is running in protected mode\r\n";
+            stream.write_all(words).await.unwrap();
+        };
+        let login = Login {
+            user: "default".to_owned(),
+            password: Some("p".to_owned()),
+        };
+        let (seen, ()) = tokio::join!(look(&node, &login), protected);
+        let Err(Unseen::Denied(why)) = &seen.said else {
+            panic!("{:?}", seen.said)
+        };
+        assert!(why.contains("protected mode"), "{why}");
+    }
 }
